@@ -1,0 +1,45 @@
+// Package guest is the protocol between the host and the agent in a sandbox:
+// what both ends share. Package guest/agent serves it inside, package
+// guest/client speaks it on the host.
+//
+// # Stream
+//
+// A back end gives one duplex byte stream to the agent (runtime.Runtime.Attach).
+// On a donated stream (file descriptor 3 of the first process) the host first
+// sends the sandbox's key once after each start and each restore; on an adopted
+// stream both ends prove that they hold it (SendKey, Challenge).
+//
+// # Session
+//
+// The host speaks first: a Hello message, the guest answers HelloReply, each as
+// a 4-byte big-endian length (at most MaxHello) and the protobuf message. On
+// end-of-file, or on a Hello with a higher epoch on any stream, the guest drops
+// the old session. It never stops because a session ends: commands run on as
+// their on-disconnect policy says.
+//
+// # Multiplexing
+//
+// After the answer the stream carries yamux; the host is its client. Either end
+// opens streams, and on each of them the opener speaks HTTP/1.1:
+//
+//   - Unary calls: POST /agentbox.guest.v1.Guest/<Method> with a protobuf message
+//     as the body and in the answer (Content-Type application/proto). Errors are
+//     a 4xx or 5xx answer with an Error message.
+//   - File bodies: GET and PUT /files?…, GET and PUT /tar?… with the bytes as the
+//     body, so that they stream with back-pressure.
+//   - Raw streams: POST /exec, POST /attach with "Upgrade: agentbox-frames"; after
+//     "101 Switching Protocols" both ends send frames.
+//   - Streams that the guest opens: the same, in the other direction: the host is
+//     the HTTP server (egress tunnel, probes).
+//
+// # Frames
+//
+// A frame is a type (1 byte), a length (4 bytes, big-endian, at most MaxFrame)
+// and that many bytes; see the Frame constants.
+//
+// # Trust
+//
+// The host bounds every read from the guest in size and time. Limits that the
+// guest enforces are for good answers; the host's limits hold whatever the
+// guest does. A guest that lies hurts itself only.
+package guest

@@ -1,0 +1,42 @@
+// Package ids makes the names that agentbox gives to things.
+package ids
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+)
+
+// UID returns a sandbox's primary key: 64 hex digits. It is random and of fixed
+// length because runtimes match ids by prefix.
+func UID() string { return Hex(32) }
+
+// ShortLen is the length of the short form of a UID.
+const ShortLen = 12
+
+// Short is the short form of a UID: its first 12 digits.
+func Short(uid string) string {
+	if len(uid) < ShortLen {
+		return uid
+	}
+	return uid[:ShortLen]
+}
+
+// IsUID reports whether s has the form of a UID.
+func IsUID(s string) bool {
+	if len(s) != 64 {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// Hex returns n random bytes as 2n hex digits.
+func Hex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails: crypto/rand ends the program instead
+	return hex.EncodeToString(b)
+}
