@@ -165,4 +165,3 @@ func (a *App) completeImages(cmd *cobra.Command, _ []string, _ string) ([]string
 func (a *App) completeRecipes(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return image.Recipes(), cobra.ShellCompDirectiveNoFileComp
 }
-
