@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -87,6 +88,8 @@ func WriteProto(w http.ResponseWriter, status int, m proto.Message) {
 // EncodeTrailer is the value of ErrorTrailer for err.
 func EncodeTrailer(err error) string {
 	m, _ := EncodeError(err)
+	// net/http reads trailers of 4 KiB at most.
+	m.Message, m.Path = strings.ToValidUTF8(m.Message[:min(len(m.Message), 1<<10)], ""), m.Path[:min(len(m.Path), 1<<10)]
 	b, _ := proto.Marshal(m) // only a string that is not UTF-8 could fail; EncodeError makes none
 	return base64.StdEncoding.EncodeToString(b)
 }
