@@ -1,0 +1,108 @@
+# agentbox: `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.ONESHELL:
+MAKEFLAGS += --no-builtin-rules
+.DEFAULT_GOAL := help
+
+# One set of flags everywhere: another one recompiles gVisor (3 CPU minutes).
+export CGO_ENABLED := 0
+export GOFLAGS := -trimpath
+export GOTOOLCHAIN ?= auto
+# Where Debian packages for images come from; empty: the host's own apt sources.
+export MIRROR ?=
+
+GOARCH_NATIVE = $(shell go env GOARCH)
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GVISOR_VERSION = $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
+EMBED := internal/programs/embedded
+GO_SOURCES = $(shell find cmd internal images -name '*.go' -not -path '*/embedded/*' 2>/dev/null) go.mod go.sum
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Everyday
+
+.PHONY: setup
+setup: ## Install what building and running need (Debian packages, Go); says what it does
+	@scripts/setup.sh
+
+.PHONY: run
+run: ## Set up, build, make the default image and take a tour of real jobs in sandboxes
+	@scripts/setup.sh
+	. scripts/env.sh
+	$(MAKE) --no-print-directory build
+	scripts/tour.sh
+
+.PHONY: test
+test: ## Set up, build, and run every check that a change must pass
+	@scripts/setup.sh --test
+	. scripts/env.sh
+	$(MAKE) --no-print-directory build
+	scripts/test.sh
+
+.PHONY: build
+build: bin/agentbox ## Build bin/agentbox, one static file
+
+##@ Building blocks
+
+bin/agentbox-engine: $(GO_SOURCES)
+	@echo "building $@ (the first time compiles gVisor: some minutes)"
+	go build -ldflags "-s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR_VERSION)" -o $@ ./cmd/agentbox-engine
+
+bin/agentbox-guest: $(GO_SOURCES)
+	@echo "building $@"
+	go build -ldflags "-s -w" -o $@ ./cmd/agentbox-guest
+
+# The two programs, compressed, as the embed build tag wants them.
+$(EMBED)/%.zst: bin/%
+	@mkdir -p $(EMBED)
+	zstd -q -f -19 --long=27 -T0 -o $@ $<
+
+bin/agentbox: $(GO_SOURCES) $(EMBED)/agentbox-engine.zst $(EMBED)/agentbox-guest.zst
+	@echo "building $@"
+	go build -tags embed -ldflags "-s -w -X agentbox/internal/cli.version=$(VERSION)" -o $@ ./cmd/agentbox
+
+.PHONY: cross
+cross: ## Compile for linux/arm64 and, client only, for darwin
+	GOOS=linux GOARCH=arm64 go build -o /dev/null ./cmd/agentbox
+	GOOS=linux GOARCH=arm64 go build -o /dev/null ./cmd/agentbox-guest
+	GOOS=linux GOARCH=arm64 go build -o /dev/null ./cmd/agentbox-engine
+	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/agentbox
+
+.PHONY: proto
+proto: ## Generate internal/gen from proto/ (needs protobuf-compiler)
+	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go
+	PATH="$(CURDIR)/bin:$$PATH" protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/guest.proto
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin dist $(EMBED)/*.zst
+
+##@ Longer checks
+
+.PHONY: lint
+lint: ## golangci-lint, with the tools of tools/go.mod
+	go tool -modfile=tools/go.mod golangci-lint run ./...
+
+.PHONY: bench
+bench: build ## Measure create, exec, memory and throughput, beside Docker where there is one
+	scripts/bench.sh
+
+.PHONY: fuzz
+fuzz: ## Fuzz every target for 10 minutes (FUZZTIME=…, TARGET=Fuzz…)
+	scripts/fuzz.sh $${FUZZTIME:-10m} $${TARGET:-}
+
+.PHONY: test-compat
+test-compat: build ## Run test suites of real programs in sandboxes (resumable)
+	scripts/compat.sh full
+
+.PHONY: soak
+soak: build ## Long cycles with kills at random moments; reports what is left behind
+	scripts/soak.sh
+
+.PHONY: test-cgroup2
+test-cgroup2: build ## On a host with cgroup v2: limits as root and as an ordinary user
+	scripts/cgroup2.sh

@@ -1,0 +1,148 @@
+package arch
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// pkg is what `go list -json` tells of a package.
+type pkg struct {
+	ImportPath                         string
+	Doc                                string
+	Name                               string
+	Standard                           bool
+	Imports, TestImports, XTestImports []string
+}
+
+// layers says what each package may import of this module and of the world.
+// "std" is always allowed. A pattern ending in "/..." covers what is below.
+// The first matching row counts, so special rows stand before general ones.
+var layers = []struct {
+	pkg string
+	may []string
+}{
+	{"agentbox/internal/sandbox", nil},
+	{"agentbox/internal/ids", nil},
+	{"agentbox/internal/cleanup", nil},
+	{"agentbox/internal/transfer", nil},
+	{"agentbox/internal/gen/...", []string{"google.golang.org/protobuf/..."}},
+	{"agentbox/internal/cgroup", []string{"agentbox/internal/sandbox", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/owner", []string{"agentbox/internal/ids", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/doctor", []string{"agentbox/internal/cgroup", "agentbox/internal/sandbox", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/programs", []string{"github.com/klauspost/compress/zstd", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/image/erofs", []string{"golang.org/x/sys/unix"}},
+	{"agentbox/internal/image", []string{"agentbox/internal/image/erofs", "agentbox/images", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup",
+		"github.com/klauspost/compress/zstd", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
+	{"agentbox/images", nil},
+
+	// The guest protocol and its two ends know nothing of back ends.
+	{"agentbox/internal/guest/...", []string{"agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup",
+		"google.golang.org/protobuf/...", "github.com/hashicorp/yamux", "github.com/containerd/errdefs", "github.com/creack/pty", "golang.org/x/sys/unix"}},
+	{"agentbox/cmd/agentbox-guest", []string{"agentbox/internal/guest/..."}},
+
+	// Back ends know the seam, never each other nor who calls them.
+	{"agentbox/internal/runtime", []string{"agentbox/internal/sandbox"}},
+	{"agentbox/internal/runtime/fake", []string{"agentbox/internal/runtime", "agentbox/internal/sandbox", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/runtime/runtimetest", []string{"agentbox/internal/runtime", "agentbox/internal/sandbox", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/runtime/gvisor", []string{"agentbox/internal/runtime", "agentbox/internal/sandbox", "agentbox/internal/guest", "agentbox/internal/cgroup", "agentbox/internal/ids", "agentbox/internal/cleanup",
+		"gvisor.dev/gvisor/...", "github.com/opencontainers/runtime-spec/...", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
+	{"agentbox/cmd/agentbox-engine", []string{"gvisor.dev/gvisor/...", "golang.org/x/sys/unix"}},
+
+	{"agentbox/internal/local", []string{"agentbox/internal/runtime", "agentbox/internal/owner", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/gen/guest/v1", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/cli", []string{"agentbox/internal/local", "agentbox/internal/doctor", "agentbox/internal/image", "agentbox/internal/owner", "agentbox/internal/transfer", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/runtime", "agentbox/internal/ids",
+		"github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
+	// Wiring: the command may import everything but gVisor itself.
+	{"agentbox/cmd/agentbox", []string{"agentbox/internal/..."}},
+	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/bench", []string{"agentbox/internal/...", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/arch", nil},
+}
+
+// testMay is allowed in test files beyond a package's own row.
+var testMay = []string{"go.uber.org/goleak", "pgregory.net/rapid", "github.com/rogpeppe/go-internal/testscript", "golang.org/x/sys/unix", "google.golang.org/protobuf/...", "github.com/containerd/errdefs"}
+
+// testRows are further imports of single packages' tests.
+var testRows = map[string][]string{
+	"agentbox/internal/runtime/gvisor": {"agentbox/internal/runtime/runtimetest", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/image/...", "agentbox/internal/programs"},
+	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
+}
+
+func TestImports(t *testing.T) {
+	for _, p := range list(t, "agentbox/...") {
+		row := slices.IndexFunc(layers, func(l struct {
+			pkg string
+			may []string
+		}) bool {
+			return match(l.pkg, p.ImportPath)
+		})
+		if row < 0 {
+			t.Errorf("%s has no row in layers: say what it may import", p.ImportPath)
+			continue
+		}
+		may := layers[row].may
+		check(t, p.ImportPath, p.Imports, may)
+		tests := slices.Concat(may, testMay, testRows[p.ImportPath], []string{p.ImportPath})
+		check(t, p.ImportPath+" (tests)", append(p.TestImports, p.XTestImports...), tests)
+	}
+}
+
+func TestPackagesAreDocumented(t *testing.T) {
+	for _, p := range list(t, "agentbox/...") {
+		if p.Doc == "" && !strings.HasPrefix(p.ImportPath, "agentbox/internal/gen/") {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+	}
+}
+
+// TestPinnedModules holds the modules whose newer versions break gVisor's build.
+func TestPinnedModules(t *testing.T) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "github.com/opencontainers/runtime-spec").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.TrimSpace(string(out)); got != "v1.2.1" {
+		t.Errorf("runtime-spec is %s; v1.3.0 made LinuxPids.Limit a pointer, which gVisor does not compile with: keep v1.2.1", got)
+	}
+}
+
+func check(t *testing.T, who string, imports, may []string) {
+	t.Helper()
+	for _, imp := range imports {
+		first, _, _ := strings.Cut(imp, "/")
+		std := first != "agentbox" && !strings.Contains(first, ".")
+		if !std && !slices.ContainsFunc(may, func(m string) bool { return match(m, imp) }) {
+			t.Errorf("%s must not import %s", who, imp)
+		}
+	}
+}
+
+func match(pattern, path string) bool {
+	if p, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return path == p || strings.HasPrefix(path, p+"/")
+	}
+	return pattern == path
+}
+
+func list(t *testing.T, pattern string) []pkg {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json", pattern).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		switch err := dec.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return all
+		case err != nil:
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}

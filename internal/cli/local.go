@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"agentbox/internal/doctor"
+	"agentbox/internal/image"
+	"agentbox/internal/local"
+)
+
+// Local is the machine's own back end, wired by the program.
+type Local struct {
+	// Images opens the image store of a data directory.
+	Images func(dataDir string) (*image.Store, error)
+	// Backend makes the back end of a data directory; laying out the engine
+	// happens on the first call of what it returns.
+	Backend func(dataDir string) local.Backend
+	// Facts tells the doctor about this build and mode.
+	Facts func(dataDir string) doctor.Env
+	// Engine replaces this process by the engine's own command line.
+	Engine func(dataDir string, args []string) error
+	// PurgeHost removes what lies outside the data directory (cgroups).
+	PurgeHost func(ctx context.Context) error
+}
+
+var errClientOnly = errors.New("this build is a client only; sandboxes run on Linux: use a Linux machine")
+
+// local returns the machine's back end and the data directory of a command.
+func (a *App) local(cmd *cobra.Command) (*Local, string, error) {
+	if a.Local == nil {
+		return nil, "", errClientOnly
+	}
+	dir, err := cmd.Flags().GetString("data-dir")
+	if err != nil {
+		return nil, "", err
+	}
+	if dir == "" {
+		if dir, err = defaultDataDir(); err != nil {
+			return nil, "", err
+		}
+	}
+	dir, err = filepath.Abs(dir)
+	return a.Local, dir, err
+}
+
+func defaultDataDir() (string, error) {
+	if os.Geteuid() == 0 {
+		return "/var/lib/agentbox", nil
+	}
+	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "agentbox"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", errors.New("no home directory: name a data directory with --data-dir")
+	}
+	return filepath.Join(home, ".local", "share", "agentbox"), nil
+}
+
+func (a *App) printJSON(v any) error {
+	e := json.NewEncoder(a.Stdout)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

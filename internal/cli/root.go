@@ -1,0 +1,118 @@
+// Package cli is the command line. Each command parses its arguments, calls one
+// thing and prints what came of it; the parts of this machine's back end are
+// wired in cmd/agentbox and come in through [App].
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+// ExitFailure is the exit status when agentbox itself could not do its work, so
+// that it can be told from a program's own 1.
+const ExitFailure = 125
+
+// App is what the commands act on.
+type App struct {
+	Stdin          *os.File
+	Stdout, Stderr io.Writer
+	// Local makes sandboxes on this machine; nil in a client-only build.
+	Local *Local
+}
+
+// Main runs the command line and returns the exit status.
+func (a *App) Main(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	var status exitStatus
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &status):
+		return int(status)
+	default:
+		fmt.Fprintf(a.Stderr, "agentbox: %v\n", err)
+		return ExitFailure
+	}
+}
+
+// exitStatus ends the program with a status and no message: everything was said.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+func (a *App) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "agentbox",
+		Short: "A computer for your agent, in one binary",
+		Long: `agentbox runs untrusted code and shell commands in isolated, limited Linux
+sandboxes. gVisor is compiled in: no Docker, no KVM, no daemon is needed.
+
+  agentbox run -- python3 -c 'print(6*7)'     one command in a fresh sandbox
+  agentbox run -it                            a shell in a fresh sandbox
+  agentbox doctor                             what this machine can do`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+	})
+	root.PersistentFlags().String("data-dir", os.Getenv("AGENTBOX_DATA_DIR"),
+		"where images and sandboxes are kept (AGENTBOX_DATA_DIR; default /var/lib/agentbox, or $XDG_DATA_HOME/agentbox for an ordinary user)")
+	root.AddCommand(a.runCommand(), a.imagesCommand(), a.doctorCommand(), a.purgeCommand(), a.engineCommand(), a.versionCommand())
+	return root
+}
+
+func (a *App) versionCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of agentbox and of its engine",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := struct {
+				Version string `json:"version"`
+				Engine  string `json:"engine"`
+				Go      string `json:"go"`
+			}{Version: version, Engine: engineVersion()}
+			if bi, ok := debug.ReadBuildInfo(); ok {
+				v.Go = bi.GoVersion
+			}
+			if asJSON {
+				return a.printJSON(v)
+			}
+			_, err := fmt.Fprintf(a.Stdout, "agentbox %s\nengine   gVisor %s\nbuilt by %s\n", v.Version, v.Engine, v.Go)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// engineVersion is that of the gVisor module this binary was built with.
+func engineVersion() string {
+	bi, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, m := range bi.Deps {
+		if m.Path == "gvisor.dev/gvisor" {
+			return m.Version
+		}
+	}
+	return "none (client only)"
+}

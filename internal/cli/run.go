@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"agentbox/internal/local"
+	"agentbox/internal/sandbox"
+)
+
+// runFlags are the options of agentbox run.
+type runFlags struct {
+	stdin, tty        bool
+	env               []string
+	workdir, user     string
+	memory, disk, shm string
+	cpus              float64
+	pids              int64
+	timeout           time.Duration
+	copies            []string
+	outputDir         string
+	json              bool
+	maxOutput         string
+}
+
+func (a *App) runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] [IMAGE] -- COMMAND [ARG...]",
+		Short: "Run a command in a fresh sandbox that is gone afterwards",
+		Long: `Run a command in a fresh sandbox. The sandbox is removed when the command ends,
+and also when agentbox is interrupted or killed (after a kill -9: at its next start).
+
+IMAGE is a name from "agentbox images ls"; without it, "default". A built-in image
+is made on first use. Without a COMMAND, -t starts a shell.
+
+The exit status is the command's own; 124 after --timeout, 137 when the memory
+limit was reached, 128+n when signal n ended the command, 125 when agentbox itself
+failed, 126 and 127 when the command can't be executed or isn't found.`,
+		Example: `  agentbox run -- python3 -c 'print(6*7)'
+  echo hi | agentbox run -i -- cat
+  agentbox run -it small -- bash
+  agentbox run --copy ./src:/workspace/src --output-dir ./out --timeout 5m -- make -C src
+  agentbox run --json --memory 256m -- python3 -c 'b = bytearray(10**9)'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, argv, err := splitArgs(cmd, args)
+			if err != nil {
+				return err
+			}
+			return a.run(cmd, &f, name, argv)
+		},
+		ValidArgsFunction: a.completeImages,
+	}
+	fl := cmd.Flags()
+	fl.SortFlags = false
+	fl.BoolVarP(&f.stdin, "interactive", "i", false, "pass standard input to the command")
+	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
+	fl.StringArrayVarP(&f.env, "env", "e", nil, "set an environment variable, NAME=VALUE, or NAME to pass on this one's value (repeatable)")
+	fl.StringVarP(&f.workdir, "workdir", "w", "", "working directory (default: the image's)")
+	fl.StringVarP(&f.user, "user", "u", "", "user name or uid, optionally :group (default: the image's)")
+	fl.StringVarP(&f.memory, "memory", "m", "", "memory limit, such as 256m or 2g (default 512m)")
+	fl.Float64Var(&f.cpus, "cpus", 0, "CPU limit in cores, such as 0.5 (default 1)")
+	fl.StringVar(&f.disk, "disk", "", "size of the writable file system (default 4g)")
+	fl.StringVar(&f.shm, "shm", "", "size of /dev/shm (default half of the memory)")
+	fl.Int64Var(&f.pids, "pids", 0, "limit of processes and threads (default 256)")
+	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, such as 30s or 5m (default 1h)")
+	fl.StringArrayVar(&f.copies, "copy", nil, "copy a file or directory into the sandbox first, SRC:DST (repeatable)")
+	fl.StringVar(&f.outputDir, "output-dir", "", "afterwards, copy the sandbox's "+outputsDir+" into this directory")
+	fl.BoolVar(&f.json, "json", false, "print one JSON object with output and verdict instead of the output itself")
+	fl.StringVar(&f.maxOutput, "max-output", "", "with --json: bytes kept per stream (default 10000000)")
+	return cmd
+}
+
+// splitArgs takes IMAGE from before the dashes and the command from behind.
+func splitArgs(cmd *cobra.Command, args []string) (name string, argv []string, err error) {
+	n := cmd.ArgsLenAtDash()
+	if n < 0 {
+		n = len(args)
+	}
+	if n > 1 {
+		return "", nil, fmt.Errorf("put -- before the command: agentbox run [IMAGE] -- %s", strings.Join(args, " "))
+	}
+	name = "default"
+	if n == 1 {
+		name = args[0]
+	}
+	return name, args[n:], nil
+}
+
+// request turns flags into what the engine takes. Limits that the user named
+// are required.
+func (f *runFlags) request(cmd *cobra.Command, name string) (local.Request, error) {
+	req := local.Request{Image: name, User: f.user, Workdir: f.workdir}
+	var l sandbox.Limits
+	for _, s := range []struct {
+		flag, text string
+		to         *int64
+		limit      string
+	}{
+		{"memory", f.memory, &l.Memory, sandbox.LimitMemory},
+		{"disk", f.disk, &l.Disk, sandbox.LimitDisk},
+		{"shm", f.shm, &l.Shm, ""},
+	} {
+		if !cmd.Flags().Changed(s.flag) {
+			continue
+		}
+		v, err := sandbox.ParseSize(s.flag, s.text)
+		if err != nil {
+			return req, err
+		}
+		if v == 0 {
+			return req, &sandbox.InvalidError{Field: s.flag, Value: s.text, Allowed: "more than nothing"}
+		}
+		*s.to = v
+		if s.limit != "" {
+			req.Require = append(req.Require, s.limit)
+		}
+	}
+	if cmd.Flags().Changed("cpus") {
+		if l.CPUs = f.cpus; !(f.cpus > 0) {
+			return req, &sandbox.InvalidError{Field: "cpus", Value: fmt.Sprint(f.cpus), Allowed: "a number above 0"}
+		}
+		req.Require = append(req.Require, sandbox.LimitCPUs)
+	}
+	if cmd.Flags().Changed("pids") {
+		if l.Pids = f.pids; f.pids <= 0 {
+			return req, &sandbox.InvalidError{Field: "pids", Value: fmt.Sprint(f.pids), Allowed: "a number above 0"}
+		}
+		req.Require = append(req.Require, sandbox.LimitPids)
+	}
+	maximum, err := hostMaximum()
+	if err != nil {
+		return req, err
+	}
+	// What the user did not choose gives way to the host; what he did is checked.
+	defaults := sandbox.Limits{}.WithDefaults().Clamp(maximum)
+	req.Limits = fill(l, defaults).WithDefaults()
+	req.Limits.Shm = min(req.Limits.Shm, req.Limits.Memory)
+	return req, req.Limits.Check(maximum)
+}
+
+// fill sets the zero fields of l to those of d, but for the sizes that follow
+// from the memory.
+func fill(l, d sandbox.Limits) sandbox.Limits {
+	if l.Memory == 0 {
+		l.Memory = d.Memory
+	}
+	if l.CPUs == 0 {
+		l.CPUs = d.CPUs
+	}
+	if l.Disk == 0 {
+		l.Disk = d.Disk
+	}
+	if l.Pids == 0 {
+		l.Pids = d.Pids
+	}
+	return l
+}
+
+// environment resolves --env.
+func (f *runFlags) environment() ([]string, error) {
+	var env []string
+	for _, e := range f.env {
+		name, _, has := strings.Cut(e, "=")
+		if name == "" {
+			return nil, &sandbox.InvalidError{Field: "env", Value: e, Allowed: "NAME=VALUE or NAME"}
+		}
+		if !has {
+			v, ok := os.LookupEnv(name)
+			if !ok {
+				continue
+			}
+			e = name + "=" + v
+		}
+		env = append(env, e)
+	}
+	return env, nil
+}
+
+// command is what the flags and arguments ask to run.
+func (f *runFlags) command(argv []string) (sandbox.Command, error) {
+	c := sandbox.Command{Argv: argv, Stdin: f.stdin, TTY: f.tty, Timeout: f.timeout, OnDisconnect: sandbox.Kill, MaxOutput: -1}
+	if len(argv) == 0 {
+		if !f.tty {
+			return c, errors.New("no command: agentbox run [IMAGE] -- COMMAND, or -it for a shell")
+		}
+		c.Argv, c.Shell = nil, "exec ${SHELL:-/bin/sh}"
+	}
+	if f.timeout < 0 || f.timeout > sandbox.MaxTimeout {
+		return c, &sandbox.InvalidError{Field: "timeout", Value: f.timeout.String(), Allowed: "up to " + sandbox.MaxTimeout.String()}
+	}
+	if f.json {
+		if f.tty {
+			return c, errors.New("--json and --tty exclude each other")
+		}
+		c.MaxOutput = sandbox.DefaultMaxOutput
+		if f.maxOutput != "" {
+			n, err := sandbox.ParseSize("max-output", f.maxOutput)
+			if err != nil {
+				return c, err
+			}
+			if n < 1 || n > sandbox.MaxMaxOutput {
+				return c, &sandbox.InvalidError{Field: "max-output", Value: f.maxOutput, Allowed: fmt.Sprintf("1 to %d", sandbox.MaxMaxOutput)}
+			}
+			c.MaxOutput = n
+		}
+	}
+	return c, nil
+}
+
+func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) error {
+	l, dataDir, err := a.local(cmd)
+	if err != nil {
+		return err
+	}
+	command, err := f.command(argv)
+	if err != nil {
+		return err
+	}
+	req, err := f.request(cmd, name)
+	if err != nil {
+		return err
+	}
+	if req.Env, err = f.environment(); err != nil {
+		return err
+	}
+	copies, err := parseCopies(f.copies)
+	if err != nil {
+		return err
+	}
+	// A signal ends what is under way, and the deferred clean-up runs.
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+
+	store, err := l.Images(dataDir)
+	if err != nil {
+		return err
+	}
+	if err := a.ensureImage(ctx, store, name); err != nil {
+		return a.orInterrupted(ctx, err)
+	}
+	engine, err := local.Open(ctx, dataDir, store, l.Backend(dataDir), a.warn)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := engine.Close(); err != nil {
+			a.warn(err)
+		}
+	}()
+	r := &runner{app: a, flags: f, engine: engine, copies: copies}
+	err = r.run(ctx, req, command)
+	return a.orInterrupted(ctx, err)
+}
+
+// orInterrupted makes the conventional status of a program that a signal ended.
+func (a *App) orInterrupted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return exitStatus(128 + int(syscall.SIGINT))
+	}
+	return err
+}
+
+func (a *App) warn(err error) { fmt.Fprintf(a.Stderr, "agentbox: warning: %v\n", err) }

@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"agentbox/internal/guest/client"
+	"agentbox/internal/local"
+	"agentbox/internal/sandbox"
+	"agentbox/internal/transfer"
+)
+
+// outputsDir is where a sandbox leaves what its user should get.
+const outputsDir = "/mnt/user-data/outputs"
+
+// runner is one agentbox run.
+type runner struct {
+	app    *App
+	flags  *runFlags
+	engine *local.Engine
+	copies []copySpec
+}
+
+// copySpec is one --copy.
+type copySpec struct{ src, dst string }
+
+func parseCopies(args []string) ([]copySpec, error) {
+	var out []copySpec
+	for _, s := range args {
+		i := strings.LastIndexByte(s, ':')
+		if i <= 0 || i == len(s)-1 {
+			return nil, &sandbox.InvalidError{Field: "copy", Value: s, Allowed: "SRC:DST, such as ./data:/workspace/data"}
+		}
+		out = append(out, copySpec{s[:i], s[i+1:]})
+	}
+	return out, nil
+}
+
+func (r *runner) run(ctx context.Context, req local.Request, cmd sandbox.Command) (err error) {
+	began := time.Now()
+	sb, err := r.engine.Create(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		err = errors.Join(err, sb.Destroy(ctx))
+	}()
+	for _, c := range r.copies {
+		if err := r.copyIn(ctx, sb, c); err != nil {
+			return err
+		}
+	}
+	ready := time.Since(began)
+	res, err := r.exec(ctx, sb, cmd)
+	if err != nil {
+		return err
+	}
+	if r.flags.outputDir != "" && res.Outcome != sandbox.OOM && res.Outcome != sandbox.Lost {
+		if err := r.collect(ctx, sb); err != nil {
+			return err
+		}
+	}
+	return r.report(sb, res, ready)
+}
+
+// copyIn sends one tree. A destination that ends in / is a directory to put
+// the source into; else it is the new name.
+func (r *runner) copyIn(ctx context.Context, sb *local.Sandbox, c copySpec) error {
+	dir, name := path.Split(c.dst)
+	if name == "" {
+		name = path.Base(strings.TrimRight(path.Clean(strings.ReplaceAll(c.src, "\\", "/")), "/"))
+	}
+	if dir == "" {
+		dir = "."
+	}
+	pr, pw := io.Pipe()
+	go func() { pw.CloseWithError(transfer.Pack(pw, c.src, name)) }()
+	defer pr.Close()
+	progress := r.app.progress("copying " + c.src)
+	defer progress.done()
+	if err := sb.PutTree(ctx, dir, progress.reader(pr)); err != nil {
+		return fmt.Errorf("copy %s to %s: %w", c.src, c.dst, err)
+	}
+	return nil
+}
+
+// collect brings the outputs directory to the host.
+func (r *runner) collect(ctx context.Context, sb *local.Sandbox) error {
+	in, err := sb.Session().GetTar(ctx, outputsDir, client.TarOptions{})
+	if err != nil {
+		return fmt.Errorf("collect %s: %w", outputsDir, err)
+	}
+	defer in.Close()
+	progress := r.app.progress("collecting outputs")
+	defer progress.done()
+	skipped, err := transfer.Unpack(progress.reader(in), r.flags.outputDir, transfer.Bounds{})
+	for _, s := range skipped {
+		r.app.warn(fmt.Errorf("left out of the outputs: %s", s))
+	}
+	if err != nil {
+		return fmt.Errorf("collect %s: %w", outputsDir, err)
+	}
+	return nil
+}
+
+// verdict is what --json prints.
+type verdict struct {
+	ExitCode    int      `json:"exit_code"`
+	Outcome     string   `json:"outcome"`
+	Signal      int      `json:"signal,omitempty"`
+	Reason      string   `json:"reason,omitempty"`
+	TimedOut    bool     `json:"timed_out"`
+	OOMKilled   bool     `json:"oom_killed"`
+	Stdout      string   `json:"stdout"`
+	Stderr      string   `json:"stderr"`
+	StdoutB64   []byte   `json:"stdout_base64,omitempty"`
+	StderrB64   []byte   `json:"stderr_base64,omitempty"`
+	Truncated   trunc    `json:"truncated"`
+	DurationMS  float64  `json:"duration_ms"`
+	CreateMS    float64  `json:"create_ms"`
+	CPUTimeMS   float64  `json:"cpu_time_ms"`
+	PeakMemory  int64    `json:"peak_memory"`
+	Sandbox     string   `json:"sandbox"`
+	Mode        string   `json:"mode"`
+	NotEnforced []string `json:"not_enforced"`
+}
+
+type trunc struct {
+	Stdout bool `json:"stdout"`
+	Stderr bool `json:"stderr"`
+}
+
+// report says how the command ended, as the exit status and, where the status
+// alone would puzzle, as a line on standard error.
+func (r *runner) report(sb *local.Sandbox, res *sandbox.Result, ready time.Duration) error {
+	if r.flags.json {
+		v := verdict{
+			ExitCode: res.ShellCode(), Outcome: res.Outcome.String(), Signal: res.Signal, Reason: res.Reason,
+			TimedOut: res.Outcome == sandbox.TimedOut, OOMKilled: res.Outcome == sandbox.OOM,
+			Truncated:  trunc{res.StdoutTruncated, res.StderrTruncated},
+			DurationMS: ms(res.Duration), CreateMS: ms(ready), CPUTimeMS: ms(res.CPUTime), PeakMemory: res.PeakMemory,
+			Sandbox: sb.ID, Mode: r.engine.Capabilities().Mode, NotEnforced: append([]string{}, sb.NotEnforced...),
+		}
+		v.Stdout, v.StdoutB64 = text(res.Stdout)
+		v.Stderr, v.StderrB64 = text(res.Stderr)
+		if err := r.app.printJSON(v); err != nil {
+			return err
+		}
+	} else {
+		r.explain(res)
+	}
+	if code := res.ShellCode(); code != 0 {
+		return exitStatus(code)
+	}
+	return nil
+}
+
+func (r *runner) explain(res *sandbox.Result) {
+	switch res.Outcome {
+	case sandbox.TimedOut:
+		fmt.Fprintf(r.app.Stderr, "agentbox: the command was ended after %v (--timeout)\n", res.Duration.Round(time.Millisecond))
+	case sandbox.OOM:
+		fmt.Fprintf(r.app.Stderr, "agentbox: %s (--memory)\n", res.Reason)
+	case sandbox.Lost:
+		fmt.Fprintf(r.app.Stderr, "agentbox: %s\n", res.Reason)
+	}
+}
+
+// text returns b as text with U+FFFD for invalid bytes; if there were any, also
+// the exact bytes.
+func text(b []byte) (string, []byte) {
+	if utf8.Valid(b) {
+		return string(b), nil
+	}
+	return strings.ToValidUTF8(string(b), "\uFFFD"), b
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

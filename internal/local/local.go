@@ -1,0 +1,121 @@
+// Package local runs ephemeral sandboxes in this process, for commands such as
+// agentbox run: it owns an owner directory, reclaims what dead owners left, and
+// puts image, back end and guest session together into a sandbox that is gone
+// when its user is.
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"agentbox/internal/owner"
+	"agentbox/internal/runtime"
+)
+
+// Backend makes a back end that keeps its things in an owner's directory.
+type Backend func(ownerID, dir string) (runtime.Runtime, error)
+
+// Engine runs the sandboxes of one process.
+type Engine struct {
+	rt     runtime.Runtime
+	owner  *owner.Owner
+	images Images
+	stop   context.CancelFunc
+
+	mu      sync.Mutex
+	waiting map[string]chan runtime.Event // by sandbox id; buffered
+	done    chan struct{}                 // the event loop ended
+}
+
+// Open reclaims what dead owners left in dataDir and starts an engine of this
+// process's own. An error of the reclaiming is passed to warn and does not keep
+// the engine from starting.
+func Open(ctx context.Context, dataDir string, images Images, newBackend Backend, warn func(error)) (*Engine, error) {
+	if _, err := Reclaim(ctx, dataDir, newBackend); err != nil {
+		warn(err)
+	}
+	o, err := owner.New(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	rt, err := newBackend(o.ID, o.Dir)
+	if err != nil {
+		return nil, errors.Join(err, o.Release())
+	}
+	// The engine outlives the call: ctx bounds only the opening.
+	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
+	e := &Engine{rt: rt, owner: o, images: images, stop: stop, waiting: map[string]chan runtime.Event{}, done: make(chan struct{})}
+	go e.dispatch(rt.Watch(watch))
+	return e, nil
+}
+
+// Capabilities of the back end.
+func (e *Engine) Capabilities() runtime.Capabilities { return e.rt.Capabilities() }
+
+// Close destroys the sandboxes that are left and gives the owner directory
+// back.
+func (e *Engine) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	err := destroyAll(ctx, e.rt)
+	e.stop()
+	<-e.done
+	err = errors.Join(err, e.rt.Close())
+	if err != nil {
+		return err // the lock goes with the process; the next one reclaims
+	}
+	return e.owner.Release()
+}
+
+// Reclaim removes the sandboxes of owners that are dead and returns their ids.
+func Reclaim(ctx context.Context, dataDir string, newBackend Backend) ([]string, error) {
+	return owner.Sweep(ctx, dataDir, func(ctx context.Context, id, dir string) error {
+		rt, err := newBackend(id, dir)
+		if err != nil {
+			return err
+		}
+		return errors.Join(destroyAll(ctx, rt), rt.Close())
+	})
+}
+
+func destroyAll(ctx context.Context, rt runtime.Runtime) error {
+	all, err := rt.List(ctx)
+	for _, s := range all {
+		if e := rt.Destroy(ctx, s.ID); e != nil {
+			err = errors.Join(err, fmt.Errorf("destroy %s: %w", s.ID, e))
+		}
+	}
+	return err
+}
+
+// dispatch hands each event to the sandbox that it is about.
+func (e *Engine) dispatch(events <-chan runtime.Event) {
+	defer close(e.done)
+	for ev := range events {
+		e.mu.Lock()
+		if c, ok := e.waiting[ev.ID]; ok {
+			select {
+			case c <- ev:
+			default: // it ended already
+			}
+		}
+		e.mu.Unlock()
+	}
+}
+
+func (e *Engine) expect(id string) <-chan runtime.Event {
+	c := make(chan runtime.Event, 1)
+	e.mu.Lock()
+	e.waiting[id] = c
+	e.mu.Unlock()
+	return c
+}
+
+func (e *Engine) forget(id string) {
+	e.mu.Lock()
+	delete(e.waiting, id)
+	e.mu.Unlock()
+}

@@ -1,0 +1,194 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"agentbox/internal/cleanup"
+	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/guest/client"
+	"agentbox/internal/ids"
+	"agentbox/internal/image"
+	"agentbox/internal/runtime"
+	"agentbox/internal/sandbox"
+)
+
+// Images gives an image for as long as a sandbox uses it.
+type Images interface {
+	Acquire(ctx context.Context, name string) (img image.Image, release func(), err error)
+}
+
+// Request is what a new sandbox should be.
+type Request struct {
+	Image  string
+	Limits sandbox.Limits // with defaults filled in
+	// Require names the limits that must be enforced (sandbox.Limit…).
+	Require []string
+	// User and Workdir replace the image's; Env is added to it.
+	User, Workdir string
+	Env           []string
+}
+
+// Sandbox is a running sandbox of this process.
+type Sandbox struct {
+	ID          string
+	NotEnforced []string
+
+	engine  *Engine
+	limits  sandbox.Limits
+	session *client.Session
+	ended   <-chan runtime.Event
+	release func()
+	once    sync.Once
+	event   *runtime.Event // what ended received
+}
+
+// Create makes a sandbox and connects to its agent. It leaves nothing behind
+// when it fails.
+func (e *Engine) Create(ctx context.Context, req Request) (_ *Sandbox, err error) {
+	img, release, err := e.images.Acquire(ctx, req.Image)
+	if err != nil {
+		return nil, err
+	}
+	var undo cleanup.Stack
+	defer func() { err = errors.Join(err, undo.Run()) }()
+	undo.Add(func() error { release(); return nil })
+
+	s := &Sandbox{ID: ids.UID(), engine: e, limits: req.Limits, release: release}
+	s.ended = e.expect(s.ID)
+	undo.Add(func() error { e.forget(s.ID); return nil })
+	spec := runtime.Spec{
+		ID: s.ID, Limits: req.Limits, Require: req.Require,
+		Image: runtime.Image{Path: img.Path, Digest: img.Digest},
+	}
+	if err := e.rt.Create(ctx, spec); err != nil {
+		return nil, fmt.Errorf("create the sandbox: %w", err)
+	}
+	undo.Add(func() error { return e.rt.Destroy(context.WithoutCancel(ctx), s.ID) })
+	if err := e.rt.Start(ctx, s.ID); err != nil {
+		return nil, fmt.Errorf("start the sandbox: %w", err)
+	}
+	conn, err := e.rt.Attach(ctx, s.ID)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the sandbox's agent: %w", err)
+	}
+	s.session, err = client.New(ctx, conn, client.Options{
+		SandboxID: s.ID, Hostname: ids.Short(s.ID), Epoch: 1, Config: guestConfig(req, img),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("greet the sandbox's agent: %w", errors.Join(err, s.why(ctx)))
+	}
+	s.NotEnforced = e.Capabilities().NotEnforced
+	undo.Release()
+	return s, nil
+}
+
+func guestConfig(req Request, img image.Image) *guestv1.GuestConfig {
+	c := &guestv1.GuestConfig{
+		MemoryLimit: req.Limits.Memory, MaxPids: req.Limits.Pids, OpenFiles: req.Limits.OpenFiles,
+		User: img.Config.User, Workdir: img.Config.Workdir,
+		MaxExecs: sandbox.MaxExecs, MaxQueued: sandbox.MaxQueuedExecs, RingSize: sandbox.DefaultRing,
+	}
+	if req.User != "" {
+		c.User = req.User
+	}
+	if req.Workdir != "" {
+		c.Workdir = req.Workdir
+	}
+	for _, e := range append(img.Config.Env, req.Env...) {
+		c.Env = append(c.Env, []byte(e))
+	}
+	return c
+}
+
+// Session is the connection to the sandbox's agent.
+func (s *Sandbox) Session() *client.Session { return s.session }
+
+// Destroy ends the sandbox and removes everything of it. It may be called more
+// than once.
+func (s *Sandbox) Destroy(ctx context.Context) error {
+	_ = s.session.Close() // the sandbox goes: what the session says no longer matters
+	err := s.engine.rt.Destroy(ctx, s.ID)
+	if err == nil {
+		s.once.Do(func() {
+			s.engine.forget(s.ID)
+			s.release()
+		})
+	}
+	return err
+}
+
+// Start starts a command; its result comes from [Sandbox.Wait].
+func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command, out client.Output) (*client.Process, error) {
+	return s.session.Start(ctx, "run-"+ids.Hex(6), cmd, out)
+}
+
+// Wait waits for p. A command that went down with the sandbox has the result
+// OOM or Lost, with the reason; an error is agentbox's own.
+func (s *Sandbox) Wait(ctx context.Context, p *client.Process) (*sandbox.Result, error) {
+	res, err := p.Wait(ctx)
+	if err == nil && !(res.Outcome == sandbox.Signaled || res.Outcome == sandbox.Lost) {
+		return res, nil
+	}
+	if ctx.Err() != nil {
+		return res, ctx.Err()
+	}
+	if err == nil && res.Outcome == sandbox.Signaled {
+		return res, nil
+	}
+	ev := s.death(ctx)
+	if ev == nil {
+		return res, err
+	}
+	if res == nil {
+		res = &sandbox.Result{ExecID: p.ID()}
+	}
+	res.Outcome, res.Reason = sandbox.Lost, deathText(*ev)
+	if ev.Reason == sandbox.ReasonOOM {
+		res.Outcome, res.Signal = sandbox.OOM, 9
+		res.Reason = fmt.Sprintf("the memory limit of %s was reached", sandbox.FormatSize(s.limits.Memory))
+	}
+	return res, nil
+}
+
+// death waits briefly for the back end's word on why the sandbox ended: it
+// comes some milliseconds after the stream broke.
+func (s *Sandbox) death(ctx context.Context) *runtime.Event {
+	if s.event != nil {
+		return s.event
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	select {
+	case ev := <-s.ended:
+		s.event = &ev
+	case <-ctx.Done():
+	}
+	return s.event
+}
+
+// why is the sandbox's death as an error, nil when it lives.
+func (s *Sandbox) why(ctx context.Context) error {
+	if ev := s.death(ctx); ev != nil {
+		return errors.New(deathText(*ev))
+	}
+	return nil
+}
+
+func deathText(ev runtime.Event) string {
+	t := "the sandbox ended: " + string(ev.Reason)
+	if ev.Detail != "" {
+		t += ": " + ev.Detail
+	}
+	return t
+}
+
+// PutTree unpacks the tar stream r into the directory dir of the sandbox, as
+// its user.
+func (s *Sandbox) PutTree(ctx context.Context, dir string, r io.Reader) error {
+	return s.session.PutTar(ctx, dir, r, client.TarOptions{})
+}
