@@ -166,6 +166,28 @@ func TestListFindsGroupsOfOtherUnits(t *testing.T) {
 	}
 }
 
+func TestPurgeRemovesWhatIsEmpty(t *testing.T) {
+	k := newKernel(0, "/")
+	for _, owner := range []string{"one", "two"} {
+		h := Detect(Options{Owner: owner, Root: "/cg", tree: k})
+		for _, id := range []string{"empty", "busy"} {
+			if _, err := h.Create(id, Limits{Memory: 1 << 20, Pids: 8}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	k.dirs["/cg/agentbox/two/busy"].files[procs] = "5000001"
+	if err := errors.Join(detect(k).Purge(), k.Rmdir("/cg/agentbox/one/busy")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Purge: %v", err)
+	}
+	if left, _ := k.Subdirs("/cg/agentbox"); !slices.Equal(left, []string{"two"}) {
+		t.Errorf("owners left: %v, want two", left)
+	}
+	if left, _ := k.Subdirs("/cg/agentbox/two"); !slices.Equal(left, []string{"busy"}) {
+		t.Errorf("groups left: %v, want busy", left)
+	}
+}
+
 func TestCreateV2(t *testing.T) {
 	t.Run("without optional files", func(t *testing.T) {
 		k := newKernel(0, "/")

@@ -246,6 +246,33 @@ func (h *Host) List(owner string) ([]*Group, error) {
 	return slices.SortedFunc(maps.Values(found), func(a, b *Group) int { return strings.Compare(a.id, b.id) }), nil
 }
 
+// Purge removes all groups, of any owner, in which nothing runs.
+func (h *Host) Purge() error {
+	owners := map[string]bool{}
+	for _, bases := range h.everyBase() {
+		for _, base := range bases {
+			names, err := h.tree.Subdirs(path.Join(base, top))
+			if err != nil && !gone(err) {
+				return fmt.Errorf("list owners of cgroups: %w", err)
+			}
+			for _, n := range names {
+				owners[n] = true
+			}
+		}
+	}
+	var errs []error
+	for o := range owners {
+		all, err := h.List(o)
+		errs = append(errs, err)
+		for _, g := range all {
+			if in, err := g.Procs(); err == nil && len(in) == 0 {
+				errs = append(errs, g.Remove())
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func (h *Host) version() Mode {
 	if h.unified != "" {
 		return V2
