@@ -21,6 +21,7 @@ const (
 	FrameStdinEOF FrameType = 4 // no more standard input
 	FrameResize   FrameType = 5 // Resize
 	FrameSignal   FrameType = 6 // SignalExecRequest (the id is the stream's)
+	FrameDetach   FrameType = 7 // the client leaves on purpose, which is no disconnect
 )
 
 // Frames from the guest.
