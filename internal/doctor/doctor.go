@@ -1,5 +1,5 @@
 // Package doctor tells what a machine can do for sandboxes and how to get what
-// is missing. [Host] gathers facts, [Run] judges them, so that every judgement
+// is missing. [HostEnv] gathers facts, [Run] judges them, so that every judgement
 // can be tested without such a machine.
 package doctor
 
@@ -50,7 +50,7 @@ func (r Report) Fatal() bool {
 	return slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Status == Fail })
 }
 
-// Env is what is known of the machine. [Host] fills in all but Probe.
+// Env is what is known of the machine. [HostEnv] fills in all but Probe.
 type Env struct {
 	UID     int    // effective, of this process
 	DataDir string // where images and sandboxes are

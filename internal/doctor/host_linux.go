@@ -23,10 +23,10 @@ import (
 	"agentbox/internal/cgroup"
 )
 
-// Host gathers the facts of this machine for sandboxes in dataDir, which is
+// HostEnv gathers the facts of this machine for sandboxes in dataDir, which is
 // made when it is not there. Where that is the way to get limits, this process
 // is moved to a cgroup of its own (see cgroup.Detect).
-func Host(dataDir string) Env {
+func HostEnv(dataDir string) Env {
 	e := Env{
 		UID: os.Geteuid(), DataDir: dataDir, Kernel: kernel(), Arch: runtime.GOARCH,
 		Userns: tryUserns(), Sysctl: sysctls(), Cgroup: cgroups(), Disk: disk(dataDir), Memory: memory(),

@@ -23,9 +23,9 @@ func TestListeners(t *testing.T) {
 }
 
 // What is gathered here is true of any machine that tests run on.
-func TestHostGathersFacts(t *testing.T) {
+func TestHostEnvGathersFacts(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
-	e := Host(dir)
+	e := HostEnv(dir)
 	if e.UID != os.Geteuid() || e.Memory.Total == 0 || e.Memory.Available == 0 || len(version(e.Kernel)) < 2 || e.Disk.Free == 0 || e.Disk.FSType == "" {
 		t.Errorf("%+v", e)
 	}
