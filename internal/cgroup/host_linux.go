@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -61,6 +62,7 @@ type Host struct {
 	layout  layout
 	base    map[string]string // controller → directory in which top is made
 	missing []string          // sandbox.Limit… names
+	unified string            // mount of the unified hierarchy, also when mode is None
 }
 
 // Detect finds out which limits can be enforced here. On version 2 it also
@@ -82,6 +84,7 @@ func Detect(o Options) *Host {
 	switch {
 	case err != nil:
 	case o.tree.Exists(path.Join(o.Root, "cgroup.controllers")):
+		h.unified = o.Root
 		err = h.detectV2(o.Root)
 	default:
 		err = h.detectV1(o.Root)
@@ -127,42 +130,49 @@ func PidsBackstop(n int64) int64 { return max(4096, 16*n) }
 // [Group.SetCPUs], so that it does not slow the start down. A limit whose
 // controller is missing (see [Host.NotEnforced]) is not set. The error is
 // fs.ErrExist when the group is there already.
-func (h *Host) Create(id string, l Limits) (_ *Group, err error) {
+func (h *Host) Create(id string, l Limits) (*Group, error) {
 	if err := checkName(id); err != nil {
 		return nil, err
 	}
 	g := h.group(h.owner, id)
+	// A group that is removed at the same time takes empty directories above
+	// it away, or they come back without their controllers.
+	const tries = 10
+	for try := 1; ; try++ {
+		err := h.create(g, l)
+		if err == nil {
+			return g, nil
+		}
+		if try == tries || !gone(err) {
+			return nil, fmt.Errorf("make cgroup: %w", err)
+		}
+	}
+}
+
+func (h *Host) create(g *Group, l Limits) (err error) {
 	var undo cleanup.Stack
 	defer func() { err = errors.Join(err, undo.Run()) }()
 	for _, dir := range g.distinct() {
-		if err := h.mkdir(dir); err != nil {
-			return nil, fmt.Errorf("make cgroup: %w", err)
+		owner := path.Dir(dir)
+		if err := h.parent(path.Dir(owner)); err != nil {
+			return err
+		}
+		if err := h.parent(owner); err != nil {
+			return err
+		}
+		if err := h.tree.Mkdir(dir); err != nil {
+			return err
 		}
 		undo.Add(func() error { return h.tree.Rmdir(dir) })
 	}
 	if err := g.apply(h.layout.limits(l)); err != nil {
-		return nil, fmt.Errorf("set limits of cgroup: %w", err)
+		return fmt.Errorf("set limits: %w", err)
 	}
 	undo.Release()
-	return g, nil
+	return nil
 }
 
-// mkdir makes dir and its parents up to the base, with their controllers. A
-// group that is removed at the same time may take empty parents away, hence the
-// second and third try.
-func (h *Host) mkdir(dir string) error {
-	owner := path.Dir(dir)
-	for try := 0; ; try++ {
-		err := errors.Join(h.parent(path.Dir(owner)), h.parent(owner))
-		if err == nil {
-			err = h.tree.Mkdir(dir)
-		}
-		if try == 2 || !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-}
-
+// parent makes a directory above groups and lets it hand its controllers down.
 func (h *Host) parent(dir string) error {
 	if err := h.tree.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -192,36 +202,119 @@ func (h *Host) group(owner, id string) *Group {
 	return g
 }
 
-// Open returns the group id of this owner, which need not exist: removing what
-// is not there is no error.
+// Open returns the group id of this owner. It need not exist: removing what is
+// not there is no error.
 func (h *Host) Open(id string) (*Group, error) {
 	if err := checkName(id); err != nil {
 		return nil, err
 	}
+	all, err := h.List(h.owner)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range all {
+		if g.id == id {
+			return g, nil
+		}
+	}
 	return h.group(h.owner, id), nil
 }
 
-// List returns all groups of owner, half-made ones too, sorted by id.
+// List returns all groups of owner, half-made ones too, sorted by id. It also
+// finds those that an ordinary user's earlier process made in another unit than
+// ours, and does so even where we can't make any.
 func (h *Host) List(owner string) ([]*Group, error) {
 	if err := checkName(owner); err != nil {
 		return nil, err
 	}
-	seen := map[string]bool{}
-	for _, base := range h.base {
-		names, err := h.tree.Subdirs(path.Join(base, top, owner))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("list cgroups: %w", err)
-		}
-		for _, n := range names {
-			seen[n] = true
+	found := map[string]*Group{}
+	for c, bases := range h.everyBase() {
+		for _, base := range bases {
+			dir := path.Join(base, top, owner)
+			names, err := h.tree.Subdirs(dir)
+			if err != nil && !gone(err) {
+				return nil, fmt.Errorf("list cgroups: %w", err)
+			}
+			for _, id := range names {
+				if found[id] == nil {
+					found[id] = &Group{id: id, mode: h.version(), tree: h.tree, layout: h.layout, dirs: map[string]string{}}
+				}
+				found[id].dirs[c] = path.Join(dir, id)
+			}
 		}
 	}
-	var all []*Group
-	for n := range seen {
-		all = append(all, h.group(owner, n))
+	return slices.SortedFunc(maps.Values(found), func(a, b *Group) int { return strings.Compare(a.id, b.id) }), nil
+}
+
+// Purge removes all groups, of any owner, in which nothing runs.
+func Purge() error { return Detect(Options{}).purge() }
+
+func (h *Host) purge() error {
+	owners := map[string]bool{}
+	for _, bases := range h.everyBase() {
+		for _, base := range bases {
+			names, err := h.tree.Subdirs(path.Join(base, top))
+			if err != nil && !gone(err) {
+				return fmt.Errorf("list owners of cgroups: %w", err)
+			}
+			for _, n := range names {
+				owners[n] = true
+			}
+		}
 	}
-	slices.SortFunc(all, func(a, b *Group) int { return strings.Compare(a.id, b.id) })
-	return all, nil
+	var errs []error
+	for o := range owners {
+		all, err := h.List(o)
+		errs = append(errs, err)
+		for _, g := range all {
+			if in, err := g.Procs(); err == nil && len(in) == 0 {
+				errs = append(errs, g.Remove())
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (h *Host) version() Mode {
+	if h.unified != "" {
+		return V2
+	}
+	return h.mode
+}
+
+// everyBase returns, by controller, the directories that may hold groups.
+func (h *Host) everyBase() map[string][]string {
+	all := map[string][]string{}
+	if h.unified == "" || h.tree.Uid() == 0 {
+		for c, base := range h.base {
+			all[c] = []string{base}
+		}
+		return all
+	}
+	var bases []string
+	h.walk(h.unified, maxDepth, func(dir string) { bases = append(bases, dir) })
+	for _, c := range []string{memory, cpu, pids} {
+		all[c] = bases
+	}
+	return all
+}
+
+// maxDepth is far below where systemd puts units.
+const maxDepth = 16
+
+// walk calls f for every directory that has a directory of ours.
+func (h *Host) walk(dir string, depth int, f func(dir string)) {
+	names, err := h.tree.Subdirs(dir)
+	if err != nil || depth == 0 { // not ours to read: nothing of ours in it
+		return
+	}
+	for _, n := range names {
+		if n == top {
+			f(dir)
+		} else {
+			h.walk(path.Join(dir, n), depth-1, f)
+		}
+	}
 }
 
 // checkName accepts what can be one directory name and nothing else.

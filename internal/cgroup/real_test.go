@@ -133,7 +133,7 @@ func TestMemoryLimitKillsAndIsCounted(t *testing.T) {
 	if n := g.OOMKills(); n < 1 {
 		t.Errorf("OOM kills = %d, want at least 1", n)
 	}
-	if s := g.Stats(); s.PeakMemory > 64<<20 || s.PeakMemory < 32<<20 && s.PeakMemory != 0 {
+	if s := g.Stats(); s.PeakMemory > 65<<20 || s.PeakMemory < 32<<20 && s.PeakMemory != 0 {
 		t.Errorf("peak memory = %d, want about the limit", s.PeakMemory)
 	}
 }
@@ -157,18 +157,17 @@ func TestEnteredChildrenAreBornInTheGroup(t *testing.T) {
 	if err := g.Add(cmd.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
-	// Our own process is not in it, and no thread of ours stays.
-	eventually(t, "only the child in the group", func() bool {
-		all, err := g.Procs()
-		return err == nil && slices.Equal(all, []int{cmd.Process.Pid})
-	})
+	if all, err := g.Procs(); err != nil || !slices.Equal(all, []int{cmd.Process.Pid}) {
+		t.Errorf("processes = %v, %v, want only %d", all, err, cmd.Process.Pid)
+	}
 	for _, d := range g.Dirs() {
-		b, _ := os.ReadFile(filepath.Join(d, "tasks"))
-		for id := range strings.FieldsSeq(string(b)) {
-			if _, err := os.Stat("/proc/self/task/" + id); err == nil {
-				t.Errorf("our thread %s is still in %s", id, d)
-			}
-		}
+		eventually(t, "no thread of ours in "+d, func() bool {
+			b, _ := os.ReadFile(filepath.Join(d, "tasks"))
+			return !slices.ContainsFunc(strings.Fields(string(b)), func(id string) bool {
+				_, err := os.Stat("/proc/self/task/" + id)
+				return err == nil
+			})
+		})
 	}
 	if n := g.Stats().Pids; n < 1 {
 		t.Errorf("tasks = %d, want the child's", n)
@@ -320,7 +319,7 @@ func BenchmarkEnter(b *testing.B) {
 	if h.Mode() == cgroup.None {
 		b.Skip(h.Reason())
 	}
-	var made, entered, removed time.Duration
+	var made, entered, added, removed time.Duration
 	for b.Loop() {
 		t0 := time.Now()
 		g, err := h.Create("sandbox", cgroup.Limits{Memory: 64 << 20, Pids: 256})
@@ -342,10 +341,11 @@ func BenchmarkEnter(b *testing.B) {
 		if err := g.Remove(); err != nil {
 			b.Fatal(err)
 		}
-		made, entered, removed = made+t1.Sub(t0), entered+t2.Sub(t1), removed+time.Since(t3)
+		made, entered, added, removed = made+t1.Sub(t0), entered+t2.Sub(t1), added+t3.Sub(t2), removed+time.Since(t3)
 	}
 	n := float64(b.N) * 1e6
 	b.ReportMetric(float64(made.Nanoseconds())/n, "ms-create")
 	b.ReportMetric(float64(entered.Nanoseconds())/n, "ms-enter+start")
+	b.ReportMetric(float64(added.Nanoseconds())/n, "ms-add")
 	b.ReportMetric(float64(removed.Nanoseconds())/n, "ms-kill+remove")
 }

@@ -1,13 +1,16 @@
 package cgroup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,8 +31,8 @@ type tree interface {
 	Writable(name string) error
 	// Owner is the uid that a directory belongs to.
 	Owner(dir string) (int, error)
-	// Marked reports whether systemd marked dir as delegated.
-	Marked(dir string) bool
+	// Delegated asks the user's systemd whether unit has Delegate=yes.
+	Delegated(unit string) (bool, error)
 	// Uid and Pid of this process.
 	Uid() int
 	Pid() int
@@ -121,11 +124,16 @@ func (osTree) Owner(dir string) (int, error) {
 	return int(st.Uid), nil
 }
 
-// Marked looks for what systemd 251 and later sets on a unit with Delegate=yes.
-func (osTree) Marked(dir string) bool {
-	var b [8]byte
-	n, err := unix.Getxattr(dir, "user.delegate", b[:])
-	return err == nil && string(b[:n]) == "1"
+// Delegated runs systemctl: nothing in the file system tells. (systemd sets an
+// attribute on delegated units, but only the system's manager does.)
+func (osTree) Delegated(unit string) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "systemctl", "--user", "show", "--property=Delegate", "--value", "--", unit).Output()
+	if err != nil {
+		return false, fmt.Errorf("ask systemd about %s: %w", unit, err)
+	}
+	return strings.TrimSpace(string(out)) == "yes", nil
 }
 
 func (osTree) Uid() int { return os.Geteuid() }

@@ -140,28 +140,36 @@ func (h *Host) delegated(root string) (string, error) {
 			return "", fmt.Errorf("cgroup %s is not delegated to us (%w); %s", dir, err, howToDelegate)
 		}
 	}
-	if !h.meant(root, dir) {
-		return "", fmt.Errorf("cgroup %s can be written, but systemd did not delegate it and may take our settings away; %s", dir, howToDelegate)
+	if err := h.meant(dir); err != nil {
+		return "", fmt.Errorf("%w; %s", err, howToDelegate)
 	}
 	return dir, nil
 }
 
-// meant reports whether dir, which can be written, was given away on purpose.
-// In a user's own manager everything can be written, also what systemd keeps
-// for itself. Delegated units are marked; a directory whose parent is somebody
-// else's was given away as well; and where no parent is marked, systemd is too
-// old (or not there) to tell.
-func (h *Host) meant(root, dir string) bool {
-	if h.tree.Marked(dir) || h.boundary(dir) {
-		return true
+// meant is nil when dir, which can be written, was given away on purpose. Below
+// a user's own manager everything can be written, also what systemd keeps for
+// itself and may rearrange. A directory whose parent is somebody else's was
+// given away; so was what belongs to a delegated unit or to no unit at all.
+func (h *Host) meant(dir string) error {
+	unit := unitOf(dir)
+	if unit == "" || h.boundary(dir) {
+		return nil
 	}
-	for d := dir; d != root && d != "/" && d != "."; {
-		d = path.Dir(d)
-		if h.tree.Marked(d) {
-			return false
+	yes, err := h.tree.Delegated(unit)
+	if err == nil && !yes {
+		err = fmt.Errorf("cgroup %s can be written, but systemd did not delegate it", dir)
+	}
+	return err
+}
+
+// unitOf is the innermost systemd unit of a cgroup's path.
+func unitOf(dir string) string {
+	for ; dir != "/" && dir != "."; dir = path.Dir(dir) {
+		if s := path.Ext(dir); s == ".scope" || s == ".service" {
+			return path.Base(dir)
 		}
 	}
-	return true
+	return ""
 }
 
 func (h *Host) boundary(dir string) bool {
