@@ -8,7 +8,7 @@ MAKEFLAGS += --no-builtin-rules
 
 # One set of flags everywhere: another one recompiles gVisor (3 CPU minutes).
 export CGO_ENABLED := 0
-export GOFLAGS := -trimpath
+export GOFLAGS := -trimpath -buildvcs=false
 export GOTOOLCHAIN ?= auto
 # Where Debian packages for images come from; empty: the host's own apt sources.
 export MIRROR ?=

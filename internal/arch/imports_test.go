@@ -31,7 +31,7 @@ var layers = []struct {
 	{"agentbox/internal/cleanup", nil},
 	{"agentbox/internal/transfer", nil},
 	{"agentbox/internal/gen/...", []string{"google.golang.org/protobuf/..."}},
-	{"agentbox/internal/cgroup", []string{"agentbox/internal/sandbox", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/cgroup", []string{"agentbox/internal/sandbox", "agentbox/internal/cleanup", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/owner", []string{"agentbox/internal/ids", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/doctor", []string{"agentbox/internal/cgroup", "agentbox/internal/sandbox", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/programs", []string{"github.com/klauspost/compress/zstd", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},

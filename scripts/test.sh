@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Every check that a change must pass; `make test` runs it after the build.
+#
+# AGENTBOX_TEST_DIR holds the images that tests share (default
+# ~/.cache/agentbox-test); it is filled on first use.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/env.sh
+began=$SECONDS
+step() { printf '\n\033[1m==> %s\033[0m (%ds)\n' "$*" $((SECONDS - began)); }
+
+export AGENTBOX_TEST_DIR=${AGENTBOX_TEST_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/agentbox-test}
+export AGENTBOX_BIN=$PWD/bin/agentbox AGENTBOX_ENGINE=$PWD/bin/agentbox-engine AGENTBOX_GUEST=$PWD/bin/agentbox-guest
+# Tests that need a machine like this one fail rather than skip when it lacks something.
+export AGENTBOX_TEST_STRICT=1
+mkdir -p "$AGENTBOX_TEST_DIR"
+
+step "go vet"
+go vet ./...
+unformatted=$(gofmt -l cmd internal images)
+[ -z "$unformatted" ] || { echo "not formatted: $unformatted"; exit 1; }
+
+step "compile for linux/arm64 and darwin"
+make --no-print-directory cross
+
+step "test images"
+for image in small; do
+	bin/agentbox --data-dir "$AGENTBOX_TEST_DIR" images build $image ${MIRROR:+--mirror "$MIRROR"}
+done
+
+# gVisor and what links it run without the race detector: instrumenting it takes
+# longer than all the rest.
+race=$(go list ./... | grep -v -e /runtime/gvisor -e /cmd/agentbox -e /internal/e2e -e /internal/gen/)
+slow=$(go list ./... | grep -e /runtime/gvisor -e /cmd/agentbox)
+
+step "short tests with the race detector"
+CGO_ENABLED=1 go test -short -race -timeout 10m $race
+
+step "fuzz targets, 10 s each"
+scripts/fuzz.sh 10s
+
+step "the back end's conformance"
+go test -short -count=1 -timeout 20m $slow
+
+step "end to end, with the real binary"
+go test -count=1 -timeout 30m ./internal/e2e/...
