@@ -7,7 +7,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/guest"
 )
 
 // Disk holds the files of one sandbox. It outlives the systems that run on it.
@@ -162,12 +165,12 @@ func (u users) lookup(s string) (cred, error) {
 	name, group, hasGroup := strings.Cut(s, ":")
 	who, ok := u.one(name)
 	if !ok {
-		return cred{}, &unknownError{"user", name}
+		return cred{}, guest.Errorf(errdefs.ErrInvalidArgument, "unknown user %q", name)
 	}
 	if hasGroup {
 		g, ok := u.one(group)
 		if !ok {
-			return cred{}, &unknownError{"group", group}
+			return cred{}, guest.Errorf(errdefs.ErrInvalidArgument, "unknown group %q", group)
 		}
 		who.gid = g.gid
 	}
@@ -192,12 +195,3 @@ func (u users) name(uid uint32) string {
 	}
 	return ""
 }
-
-// unknownError tells of a user or group that does not exist.
-type unknownError struct{ kind, name string }
-
-func (e *unknownError) Error() string { return "unknown " + e.kind + " " + strconv.Quote(e.name) }
-
-// Is makes it the error of a file that does not exist, as the agent of a Linux
-// sandbox reports it.
-func (e *unknownError) Is(target error) bool { return target == syscall.EINVAL }

@@ -20,6 +20,8 @@ type System struct {
 	disk *disk
 	wg   sync.WaitGroup // of processes and pumps
 
+	maxProcs int64
+
 	mu       sync.Mutex
 	hostname string
 	config   *guestv1.GuestConfig
@@ -33,9 +35,19 @@ var (
 	_ agent.Files    = (*System)(nil)
 )
 
-// New boots a system with the files of d.
-func New(hostname string, d *Disk) *System {
-	return &System{disk: d.disk, hostname: hostname, config: &guestv1.GuestConfig{}, procs: map[int]*proc{}, lastPid: 1}
+// New boots a system with the files of d. It holds at most maxProcs processes;
+// 0 is no limit.
+func New(hostname string, d *Disk, maxProcs int64) *System {
+	return &System{
+		disk: d.disk, hostname: hostname, maxProcs: maxProcs, config: &guestv1.GuestConfig{}, procs: map[int]*proc{}, lastPid: 1,
+	}
+}
+
+// SetHostname changes the name that the system has for itself.
+func (s *System) SetHostname(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hostname = name
 }
 
 // Shutdown kills everything and waits until nothing runs any more. Writers that
@@ -87,8 +99,8 @@ func (s *System) settings() (*guestv1.GuestConfig, string) {
 func (s *System) register(p *proc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	limit := s.config.GetMaxPids()
-	if s.down || limit > 0 && int64(len(s.procs)) >= limit {
+	full := func(limit int64) bool { return limit > 0 && int64(len(s.procs)) >= limit }
+	if s.down || full(s.maxProcs) || full(s.config.GetMaxPids()) {
 		return syscall.EAGAIN
 	}
 	s.lastPid++

@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func boot(t *testing.T) *toyos.System {
-	s := toyos.New("toy", toyos.NewDisk(1<<20))
+	s := toyos.New("toy", toyos.NewDisk(1<<20), 0)
 	t.Cleanup(s.Shutdown)
 	if err := s.Configure(&guestv1.GuestConfig{User: "user", Env: [][]byte{[]byte("LANG=C")}}); err != nil {
 		t.Fatal(err)
