@@ -103,7 +103,7 @@ func (s *Session) do(ctx context.Context, method, path string, q url.Values, bod
 		return nil, s.explain(ctx, a, err)
 	}
 	head.left = math.MaxInt64
-	if a.StatusCode >= 300 {
+	if a.StatusCode < 200 || a.StatusCode >= 300 {
 		defer a.close()
 		return nil, decodeError(a.Response)
 	}

@@ -156,7 +156,9 @@ func (s *Session) Close() error {
 // the sandbox must not be checkpointed.
 func (s *Session) Quiesce(ctx context.Context) error {
 	a := new(guestv1.QuiesceResponse)
+	s.closing.Store(true) // the guest may end the session before its answer is read
 	if err := s.call(ctx, "Quiesce", new(guestv1.QuiesceRequest), a); err != nil {
+		s.closing.Store(false)
 		return fmt.Errorf("quiesce the guest: %w", err)
 	}
 	if a.GetAdopted() {
