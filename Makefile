@@ -59,7 +59,8 @@ bin/agentbox-guest: $(GO_SOURCES)
 # The two programs, compressed, as the embed build tag wants them.
 $(EMBED)/%.zst: bin/%
 	@mkdir -p $(EMBED)
-	zstd -q -f -19 --long=27 -T0 -o $@ $<
+	zstd -q -f -12 --long=27 -T0 -o $@ $<
+	sha256sum <$< | cut -c1-16 >$(EMBED)/$*.id
 
 bin/agentbox: $(GO_SOURCES) $(EMBED)/agentbox-engine.zst $(EMBED)/agentbox-guest.zst
 	@echo "building $@"
@@ -79,7 +80,7 @@ proto: ## Generate internal/gen from proto/ (needs protobuf-compiler)
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin dist $(EMBED)/*.zst
+	rm -rf bin dist $(EMBED)/*.zst $(EMBED)/*.id
 
 ##@ Longer checks
 
@@ -105,4 +106,6 @@ soak: build ## Long cycles with kills at random moments; reports what is left be
 
 .PHONY: test-cgroup2
 test-cgroup2: build ## On a host with cgroup v2: limits as root and as an ordinary user
+	go test -c -o bin/cgroup.test ./internal/cgroup
+	go test -c -o bin/e2e.test ./internal/e2e
 	scripts/cgroup2.sh
