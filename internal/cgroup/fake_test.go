@@ -81,8 +81,8 @@ func TestRootWritesInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := g.JoinFiles(); !slices.Equal(f, []string{"/cg/agentbox/own/box/cgroup.procs"}) {
-		t.Errorf("files to join by: %v", f)
+	if f, each := g.JoinFiles(); each || !slices.Equal(f, []string{"/cg/agentbox/own/box/cgroup.procs"}) {
+		t.Errorf("files to join by: %v, for each thread: %v", f, each)
 	}
 	if err := errors.Join(g.Add(5_000_001), g.SetCPUs(1.5), g.Kill(), g.Remove()); err != nil {
 		t.Fatal(err)

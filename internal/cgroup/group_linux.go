@@ -30,18 +30,22 @@ func (g *Group) ID() string { return g.id }
 // Dirs are the group's directories on the host, sorted.
 func (g *Group) Dirs() []string { return g.distinct() }
 
-// JoinFiles are the files into which a process that [Group.Enter] did not put
-// into the group writes "0" to join it, with all its threads. There are none
-// where Enter does that or where there is no group.
-func (g *Group) JoinFiles() []string {
-	if g.mode != V2 {
-		return nil
+// JoinFiles are the files by which a process joins the group itself, when it
+// can't be born there by [Group.Enter]. Where perThread is set, each of its
+// threads has to write "0" into every file; else one of them does so for all.
+// There are none on a host without control groups.
+//
+// A thread that moves itself takes no lock that waits for the whole machine; a
+// process that moves does.
+func (g *Group) JoinFiles() (files []string, perThread bool) {
+	name := procs
+	if g.mode == V1 {
+		name = "tasks"
 	}
-	var files []string
 	for _, dir := range g.distinct() {
-		files = append(files, path.Join(dir, procs))
+		files = append(files, path.Join(dir, name))
 	}
-	return files
+	return files, g.mode == V1
 }
 
 func (g *Group) distinct() []string {
