@@ -135,7 +135,7 @@ func TestPOS07_BackstopIsNotReached(t *testing.T) {
 	inSandbox(t, []string{"--pids", "256"}, script, func(file func(string) string) {
 		now, err1 := strconv.Atoi(file("pids.current"))
 		most, err2 := strconv.Atoi(file("pids.max"))
-		if err1 != nil || err2 != nil || now > most/2 {
+		if err1 != nil || err2 != nil || now < 256 || now > most/2 {
 			t.Errorf("%s of %s host tasks with 256 guest processes", file("pids.current"), file("pids.max"))
 		}
 		if n := file("pids.events"); n != "max 0" {
@@ -165,8 +165,8 @@ func TestCPULimitHolds(t *testing.T) {
 		before, began := used(), time.Now()
 		time.Sleep(3 * time.Second) // 30 periods of the quota
 		share := float64(used()-before) / float64(time.Since(began))
-		if share > 0.4 {
-			t.Errorf("the sandbox got %.2f of a core, want at most 0.3", share)
+		if share < 0.05 || share > 0.4 {
+			t.Errorf("the sandbox got %.2f of a core, want about 0.3", share)
 		}
 		t.Logf("a busy loop with 0.3 CPUs got %.2f", share)
 	})

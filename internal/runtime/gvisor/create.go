@@ -30,6 +30,8 @@ const (
 	passFilestore = 1000
 	passArgs      = 1001
 	passCgroup    = 1010
+
+	passCgroupThreads = 1030
 )
 
 // engineMemory is added to the memory limit for gVisor's own kernel, which
@@ -143,8 +145,15 @@ func (b *box) donate(l sandbox.Limits) (_ map[int]*os.File, err error) {
 	if files[passArgs], err = pipeWith(strings.Join(bootFlags(l), "\n")); err != nil {
 		return nil, err
 	}
-	for i, dir := range b.group.Dirs() {
-		if files[passCgroup+i], err = os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0); err != nil {
+	// The library forks on a thread of its own choice, so the sandbox process
+	// can't be born in the group.
+	join, perThread := b.group.JoinFiles()
+	first := passCgroup
+	if perThread {
+		first = passCgroupThreads
+	}
+	for i, name := range join {
+		if files[first+i], err = os.OpenFile(name, os.O_WRONLY, 0); err != nil {
 			return nil, fmt.Errorf("open cgroup: %w", err)
 		}
 	}
