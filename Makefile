@@ -8,7 +8,7 @@ MAKEFLAGS += --no-builtin-rules
 
 # One set of flags everywhere: another one recompiles gVisor (3 CPU minutes).
 export CGO_ENABLED := 0
-export GOFLAGS := -trimpath
+export GOFLAGS := -trimpath -buildvcs=false
 export GOTOOLCHAIN ?= auto
 # Where Debian packages for images come from; empty: the host's own apt sources.
 export MIRROR ?=
@@ -59,7 +59,8 @@ bin/agentbox-guest: $(GO_SOURCES)
 # The two programs, compressed, as the embed build tag wants them.
 $(EMBED)/%.zst: bin/%
 	@mkdir -p $(EMBED)
-	zstd -q -f -19 --long=27 -T0 -o $@ $<
+	zstd -q -f -12 --long=27 -T0 -o $@ $<
+	sha256sum <$< | cut -c1-16 >$(EMBED)/$*.id
 
 bin/agentbox: $(GO_SOURCES) $(EMBED)/agentbox-engine.zst $(EMBED)/agentbox-guest.zst
 	@echo "building $@"
@@ -79,7 +80,7 @@ proto: ## Generate internal/gen from proto/ (needs protobuf-compiler)
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin dist $(EMBED)/*.zst
+	rm -rf bin dist $(EMBED)/*.zst $(EMBED)/*.id
 
 ##@ Longer checks
 

@@ -21,6 +21,8 @@ const (
 	FrameStdinEOF FrameType = 4 // no more standard input
 	FrameResize   FrameType = 5 // Resize
 	FrameSignal   FrameType = 6 // SignalExecRequest (the id is the stream's)
+	FrameDetach   FrameType = 7 // the client leaves on purpose, which is no disconnect
+	FramePart     FrameType = 8 // of a first frame that is larger than MaxFrame: its bytes come before those of the first frame
 )
 
 // Frames from the guest.

@@ -2388,6 +2388,7 @@ func (*QuiesceRequest) Descriptor() ([]byte, []int) {
 
 type QuiesceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Adopted       bool                   `protobuf:"varint,1,opt,name=adopted,proto3" json:"adopted,omitempty"` // the guest closes the stream; the host waits for end-of-file
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2420,6 +2421,13 @@ func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use QuiesceResponse.ProtoReflect.Descriptor instead.
 func (*QuiesceResponse) Descriptor() ([]byte, []int) {
 	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *QuiesceResponse) GetAdopted() bool {
+	if x != nil {
+		return x.Adopted
+	}
+	return false
 }
 
 // Error is the body of a unary call's error answer.
@@ -2676,8 +2684,9 @@ const file_agentbox_guest_v1_guest_proto_rawDesc = "" +
 	"\x0eKillAllRequest\")\n" +
 	"\x0fKillAllResponse\x12\x16\n" +
 	"\x06killed\x18\x01 \x01(\rR\x06killed\"\x10\n" +
-	"\x0eQuiesceRequest\"\x11\n" +
-	"\x0fQuiesceResponse\"_\n" +
+	"\x0eQuiesceRequest\"+\n" +
+	"\x0fQuiesceResponse\x12\x18\n" +
+	"\aadopted\x18\x01 \x01(\bR\aadopted\"_\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +

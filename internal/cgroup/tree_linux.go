@@ -1,0 +1,152 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tree is the part of the host that this package touches. Tests replace it by
+// a small model of the kernel.
+type tree interface {
+	// Read returns a file's content, bounded.
+	Read(name string) (string, error)
+	// Write writes value to an existing file by one system call.
+	Write(name, value string) error
+	Mkdir(name string) error
+	Rmdir(name string) error
+	// Subdirs returns the names of the directories in dir.
+	Subdirs(dir string) ([]string, error)
+	Exists(name string) bool
+	// Writable is nil when this process may write to the file name.
+	Writable(name string) error
+	// Owner is the uid that a directory belongs to.
+	Owner(dir string) (int, error)
+	// Delegated asks the user's systemd whether unit has Delegate=yes.
+	Delegated(unit string) (bool, error)
+	// Uid and Pid of this process.
+	Uid() int
+	Pid() int
+}
+
+// maxRead bounds what is read of one file: the longest is cgroup.procs with
+// 11 bytes per process.
+const maxRead = 4 << 20
+
+type osTree struct{}
+
+func (osTree) Read(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxRead))
+	return string(b), err
+}
+
+// Write does not go through os.File: the kernel takes one write as one order,
+// and a thread that moves itself must not be parked in the poller.
+func (osTree) Write(name, value string) error {
+	fd, err := openRetry(name, unix.O_WRONLY|unix.O_CLOEXEC)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer unix.Close(fd)
+	for {
+		_, err = unix.Write(fd, []byte(value))
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return &fs.PathError{Op: fmt.Sprintf("write %q to", value), Path: name, Err: err}
+	}
+	return nil
+}
+
+func openRetry(name string, flags int) (int, error) {
+	for {
+		fd, err := unix.Open(name, flags, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+func (osTree) Mkdir(name string) error { return os.Mkdir(name, 0o755) }
+
+func (osTree) Rmdir(name string) error {
+	if err := unix.Rmdir(name); err != nil {
+		return &fs.PathError{Op: "rmdir", Path: name, Err: err}
+	}
+	return nil
+}
+
+func (osTree) Subdirs(dir string) ([]string, error) {
+	all, err := os.ReadDir(dir)
+	var names []string
+	for _, e := range all {
+		// systemd links cpu and cpuacct to the directory of both.
+		if e.IsDir() || e.Type()&fs.ModeSymlink != 0 {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+func (osTree) Exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+func (osTree) Writable(name string) error {
+	if err := unix.Faccessat(unix.AT_FDCWD, name, unix.W_OK, unix.AT_EACCESS); err != nil {
+		return &fs.PathError{Op: "write to", Path: name, Err: err}
+	}
+	return nil
+}
+
+func (osTree) Owner(dir string) (int, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return 0, &fs.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	return int(st.Uid), nil
+}
+
+// Delegated runs systemctl: nothing in the file system tells. (systemd sets an
+// attribute on delegated units, but only the system's manager does.)
+func (osTree) Delegated(unit string) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "systemctl", "--user", "show", "--property=Delegate", "--value", "--", unit).Output()
+	if err != nil {
+		return false, fmt.Errorf("ask systemd about %s: %w", unit, err)
+	}
+	return strings.TrimSpace(string(out)) == "yes", nil
+}
+
+func (osTree) Uid() int { return os.Geteuid() }
+func (osTree) Pid() int { return os.Getpid() }
+
+// pidList parses pids separated by white space. Words that are no positive
+// number are left out: 0 stands for a process of another pid namespace.
+func pidList(s string) []int {
+	var all []int
+	for w := range strings.FieldsSeq(s) {
+		if n, err := strconv.Atoi(w); err == nil && n > 0 {
+			all = append(all, n)
+		}
+	}
+	return all
+}

@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Environment of the tests, set by scripts/test.sh.
+const (
+	// envBin is the binary under test.
+	envBin = "AGENTBOX_BIN"
+	// envTestDir is a data directory whose images tests share.
+	envTestDir = "AGENTBOX_TEST_DIR"
+	// envStrict makes a missing prerequisite a failure rather than a skip.
+	envStrict = "AGENTBOX_TEST_STRICT"
+)
+
+// Image that the tests run in.
+const Image = "small"
+
+// Need ends the test unless ok: a failure where the environment promises
+// everything (continuous integration), a skip with the reason elsewhere.
+func Need(t testing.TB, ok bool, reason string) {
+	t.Helper()
+	switch {
+	case ok:
+	case os.Getenv(envStrict) != "" || os.Getenv("CI") != "":
+		t.Fatal("this test needs " + reason)
+	default:
+		t.Skip("this test needs " + reason)
+	}
+}
+
+// Binary is the path of the agentbox under test.
+func Binary(t testing.TB) string {
+	t.Helper()
+	bin := os.Getenv(envBin)
+	Need(t, bin != "", "the built binary; run it by make test, or set "+envBin)
+	return bin
+}
+
+// SharedDir is the data directory whose images all tests share.
+func SharedDir(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv(envTestDir)
+	Need(t, dir != "", "a data directory with images; run it by make test, or set "+envTestDir)
+	return dir
+}
+
+// DataDir is a data directory of the test's own, with the shared images in it.
+func DataDir(t testing.TB) string {
+	t.Helper()
+	shared := SharedDir(t)
+	// Short: paths of sockets below it are limited.
+	dir, err := os.MkdirTemp("", "ab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	for _, name := range []string{"images", "engine", "guest"} {
+		if err := os.Symlink(filepath.Join(shared, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// Verdict is what agentbox run --json prints.
+type Verdict struct {
+	ExitCode  int    `json:"exit_code"`
+	Outcome   string `json:"outcome"`
+	Signal    int    `json:"signal"`
+	Reason    string `json:"reason"`
+	TimedOut  bool   `json:"timed_out"`
+	OOMKilled bool   `json:"oom_killed"`
+	Stdout    string `json:"stdout"`
+	Stderr    string `json:"stderr"`
+	StdoutB64 []byte `json:"stdout_base64"`
+	Truncated struct{ Stdout, Stderr bool }
+	// DurationMS is the command's own, CreateMS the sandbox's start.
+	DurationMS  float64  `json:"duration_ms"`
+	CreateMS    float64  `json:"create_ms"`
+	NotEnforced []string `json:"not_enforced"`
+}
+
+// Out is what one call of the binary did.
+type Out struct {
+	Code           int
+	Stdout, Stderr string
+	Took           time.Duration
+}
+
+// Run calls the binary with args and stdin; the call itself must work.
+func Run(t testing.TB, dataDir, stdin string, args ...string) Out {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, Binary(t), args...)
+	cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+dataDir)
+	cmd.Stdin = strings.NewReader(stdin)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	began := time.Now()
+	err := cmd.Run()
+	out := Out{Stdout: stdout.String(), Stderr: stderr.String(), Took: time.Since(began)}
+	if err != nil {
+		var exit *exec.ExitError
+		if !asExit(err, &exit) || exit.ExitCode() < 0 {
+			t.Fatalf("agentbox %q: %v\n%s", args, err, out.Stderr)
+		}
+		out.Code = exit.ExitCode()
+	}
+	return out
+}
+
+func asExit(err error, to **exec.ExitError) bool {
+	e, ok := err.(*exec.ExitError)
+	if ok {
+		*to = e
+	}
+	return ok
+}
+
+// RunJSON runs a command in a fresh sandbox and returns the verdict. flags are
+// options of agentbox run.
+func RunJSON(t testing.TB, flags []string, argv ...string) Verdict {
+	t.Helper()
+	args := append([]string{"run", "--json"}, flags...)
+	args = append(append(args, Image, "--"), argv...)
+	out := Run(t, SharedDir(t), "", args...)
+	var v Verdict
+	if err := json.Unmarshal([]byte(out.Stdout), &v); err != nil {
+		t.Fatalf("agentbox %q printed no verdict (status %d): %v\n%s\n%s", args, out.Code, err, out.Stdout, out.Stderr)
+	}
+	if v.ExitCode != out.Code {
+		t.Errorf("exit status %d, but the verdict says %d", out.Code, v.ExitCode)
+	}
+	return v
+}
+
+var slack = sync.OnceValue(func() time.Duration {
+	// 20 times a `true` in a sandbox that runs, as measured now; see Slack.
+	began := time.Now()
+	const n = 3
+	for range n {
+		_ = exec.Command("/bin/true").Run()
+	}
+	return max(2*time.Second, 20*time.Since(began)/n)
+})
+
+// Slack is how much later than its limit something that has a deadline may end
+// on a busy machine.
+func Slack() time.Duration { return slack() }
+
+// Count returns how many processes of the host have text in their command line.
+func Count(t testing.TB, text string) int {
+	t.Helper()
+	n := 0
+	for _, pid := range pids(t) {
+		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		if err == nil && bytes.Contains(b, []byte(text)) {
+			n++
+		}
+	}
+	return n
+}
+
+func pids(t testing.TB) []int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			out = append(out, pid)
+		}
+	}
+	return out
+}

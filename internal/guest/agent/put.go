@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"path"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"agentbox/internal/guest"
+)
+
+// past is a deadline that has passed.
+var past = time.Unix(1, 0)
+
+// put writes a file's body.
+func (s *files) put(w http.ResponseWriter, r *http.Request) {
+	q := paramsOf(r)
+	u := upload{
+		path: q.v.Get("path"), mode: uint32(q.number("mode", permsMask, 8)),
+		append: q.flag("append"), atomic: q.flag("atomic"), parents: q.flag("parents"),
+	}
+	if q.err == nil && u.append && u.atomic {
+		q.err = guest.Errorf(errdefs.ErrInvalidArgument, "append and atomic exclude each other")
+	}
+	if q.err != nil {
+		guest.WriteError(w, q.err)
+		return
+	}
+	as := func(f func(FS) error) error { return s.as(q.v.Get("user"), f, u.path) }
+	if err := u.write(as, r.Body); err != nil {
+		guest.WriteError(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// upload is one file that is being written.
+type upload struct {
+	path                    string
+	mode                    uint32 // 0: keep that of the file, else 0644
+	append, atomic, parents bool
+
+	target string // path behind links
+	temp   string // where the bytes go first, if atomic
+}
+
+// write copies body. The files are opened with the user's rights; the bytes
+// move without them, so that a slow upload holds nothing.
+func (u *upload) write(as func(func(FS) error) error, body io.Reader) error {
+	var f File
+	err := as(func(fsys FS) (err error) {
+		f, err = u.open(fsys)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyBuffer(struct{ io.Writer }{f}, body, make([]byte, copyBuffer))
+	err = errors.Join(err, f.Close())
+	if u.temp == "" {
+		return err
+	}
+	return as(func(fsys FS) error {
+		if err == nil {
+			err = fsys.Rename(u.temp, u.target, true)
+		}
+		if err != nil {
+			_ = fsys.Remove(u.temp)
+		}
+		return err
+	})
+}
+
+func (u *upload) open(fsys FS) (File, error) {
+	if u.parents {
+		if err := mkdirAll(fsys, path.Dir(u.path), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	mode := u.mode
+	if mode == 0 {
+		mode = 0o644
+	}
+	if !u.atomic {
+		how := Truncate
+		if u.append {
+			how = Append
+		}
+		f, err := fsys.Create(u.path, mode, how)
+		if err == nil && u.mode != 0 {
+			err = fsys.Chmod(u.path, u.mode)
+		}
+		return f, err
+	}
+	var err error
+	if u.target, err = followLinks(fsys, u.path); err != nil {
+		return nil, err
+	}
+	if i, err := fsys.Stat(u.target, false); err == nil {
+		if !isFile(i) {
+			return nil, notRegular("open", u.path, i.GetMode())
+		}
+		if u.mode == 0 {
+			mode = i.GetMode() & permsMask
+		}
+	}
+	var r [6]byte
+	_, _ = rand.Read(r[:])
+	u.temp = path.Join(path.Dir(u.target), ".agentbox-"+hex.EncodeToString(r[:])+".tmp")
+	f, err := fsys.Create(u.temp, mode, Exclusive)
+	if err != nil {
+		u.temp = ""
+		return nil, err
+	}
+	// The mode is asked for by name, so the umask must not narrow it.
+	if err := fsys.Chmod(u.temp, mode); err != nil {
+		_ = f.Close()
+		return nil, errors.Join(err, fsys.Remove(u.temp))
+	}
+	return f, nil
+}
+
+// followLinks resolves links at the end of a path, so that replacing the file
+// leaves them in place.
+func followLinks(fsys FS, p string) (string, error) {
+	const most = 40 // as Linux: MAXSYMLINKS
+	for range most {
+		i, err := fsys.Stat(p, false)
+		if err != nil || !isLink(i) {
+			return p, nil // that it can't be examined is for the open to tell
+		}
+		t, err := fsys.Readlink(p)
+		if err != nil {
+			return "", err
+		}
+		if !path.IsAbs(t) {
+			t = path.Dir(p) + "/" + t // not Join: it would resolve ".." before links
+		}
+		p = t
+	}
+	return "", &fs.PathError{Op: "open", Path: p, Err: syscall.ELOOP}
+}
+
+// notRegular refuses what is no regular file. Directories keep their errno.
+func notRegular(op, p string, mode uint32) error {
+	if mode&typeMask == typeDir {
+		return &fs.PathError{Op: op, Path: p, Err: syscall.EISDIR}
+	}
+	return guest.Errorf(errdefs.ErrInvalidArgument, "%s %s: not a regular file", op, p)
+}

@@ -1,0 +1,195 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/hashicorp/yamux"
+
+	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/guest"
+)
+
+// Options say who the host is and what it serves.
+type Options struct {
+	SandboxID, Hostname string
+	// Epoch must be higher than that of every session before.
+	Epoch uint64
+	// Config is what the agent must know. Nil: the agent keeps what it has.
+	Config *guestv1.GuestConfig
+	// Handler serves the streams that the guest opens. They come from inside
+	// the sandbox: it must bound what it reads. Nil: none but probes.
+	Handler http.Handler
+}
+
+// Session is one connection to the agent of a sandbox. Its methods may be
+// called from any goroutine.
+type Session struct {
+	mux   *yamux.Session
+	conn  *countedConn
+	reply *guestv1.HelloReply
+	tasks sync.WaitGroup // goroutines of the session
+	srv   *http.Server
+
+	closing atomic.Bool
+	done    chan struct{}
+	err     error // why the session ended; set before done is closed
+}
+
+const (
+	// helloTimeout bounds the answer to Hello when the context has no earlier
+	// deadline: a restored guest under load needs well under a second.
+	helloTimeout = 30 * time.Second
+	// headTimeout bounds the head of a request that the guest sends.
+	headTimeout = 30 * time.Second
+	maxHead     = 64 << 10
+)
+
+// New begins a session on conn, to which the sandbox's key was sent or proved.
+// The session owns conn from now on and closes it, also when New fails.
+func New(ctx context.Context, conn net.Conn, o Options) (*Session, error) {
+	reply, err := hello(ctx, conn, o)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	s := &Session{conn: &countedConn{Conn: conn}, reply: reply, done: make(chan struct{})}
+	s.mux, err = guest.NewMux(s.conn, true)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	s.srv = &http.Server{
+		Handler:           s.guestHandler(o.Handler),
+		ReadHeaderTimeout: headTimeout,
+		IdleTimeout:       headTimeout,
+		MaxHeaderBytes:    maxHead,
+		ErrorLog:          discardLog,
+	}
+	s.tasks.Go(func() { _ = s.srv.Serve(&listener{s}) })
+	s.tasks.Go(s.watch)
+	return s, nil
+}
+
+func hello(ctx context.Context, conn net.Conn, o Options) (*guestv1.HelloReply, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past) })
+	defer stop()
+	_ = conn.SetDeadline(time.Now().Add(helloTimeout))
+	m := &guestv1.Hello{
+		Versions: guest.Versions(), Epoch: o.Epoch, SandboxId: o.SandboxID, Hostname: o.Hostname,
+		WallTimeNs: time.Now().UnixNano(), Seed: make([]byte, 32), Config: o.Config,
+	}
+	_, _ = rand.Read(m.Seed)
+	err := guest.WriteHello(conn, m)
+	var reply *guestv1.HelloReply
+	if err == nil {
+		reply, err = guest.ReadReply(conn)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("greet the guest agent: %w", context.Cause(ctx))
+	case err != nil:
+		return nil, fmt.Errorf("greet the guest agent: %w: %w", errdefs.ErrUnavailable, err)
+	case guest.ChooseVersion([]uint32{reply.GetVersion()}) == 0:
+		return nil, fmt.Errorf("greet the guest agent: %w: it refused: %.500q", errdefs.ErrFailedPrecondition, reply.GetError())
+	}
+	if !stop() {
+		return nil, fmt.Errorf("greet the guest agent: %w", context.Cause(ctx))
+	}
+	return reply, conn.SetDeadline(time.Time{})
+}
+
+// Reply is what the agent answered to Hello.
+func (s *Session) Reply() *guestv1.HelloReply { return s.reply }
+
+// watch sets the session's end.
+func (s *Session) watch() {
+	<-s.mux.CloseChan()
+	switch {
+	case s.closing.Load():
+		s.err = nil
+	case s.conn.eof.Load():
+		s.err = fmt.Errorf("%w: the sandbox ended or another session took over", errdefs.ErrUnavailable)
+	default:
+		s.err = fmt.Errorf("%w: the guest's stream broke", errdefs.ErrUnavailable)
+	}
+	close(s.done)
+}
+
+// Done is closed when the session has ended.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Err tells why the session ended: nil while it lives and after Close.
+func (s *Session) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
+}
+
+// Close ends the session. Commands go on in the guest; those that are not to
+// outlive their client are for the caller to kill before.
+func (s *Session) Close() error {
+	s.closing.Store(true)
+	err := s.mux.Close()
+	err = errors.Join(err, s.srv.Close())
+	s.tasks.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Quiesce prepares the guest for a checkpoint and ends the session. When it
+// returns nil, no stream of this session is open in the guest; after an error
+// the sandbox must not be checkpointed.
+func (s *Session) Quiesce(ctx context.Context) error {
+	a := new(guestv1.QuiesceResponse)
+	if err := s.call(ctx, "Quiesce", new(guestv1.QuiesceRequest), a); err != nil {
+		return fmt.Errorf("quiesce the guest: %w", err)
+	}
+	if a.GetAdopted() {
+		// End-of-file is the proof that the guest dropped the socket.
+		select {
+		case <-s.mux.CloseChan():
+		case <-time.After(quiesceTimeout):
+		case <-ctx.Done():
+		}
+		if !s.conn.eof.Load() {
+			_ = s.Close()
+			return fmt.Errorf("quiesce the guest: %w: it still holds the stream", errdefs.ErrUnavailable)
+		}
+	}
+	return s.Close()
+}
+
+// quiesceTimeout is how long the guest may take to drop its socket; it needs a
+// millisecond.
+const quiesceTimeout = 2 * time.Second
+
+// countedConn remembers whether the guest closed the stream.
+type countedConn struct {
+	net.Conn
+	eof atomic.Bool
+}
+
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if errors.Is(err, io.EOF) {
+		c.eof.Store(true)
+	}
+	return n, err
+}
+
+var past = time.Unix(1, 0)

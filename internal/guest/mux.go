@@ -1,0 +1,144 @@
+package guest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/hashicorp/yamux"
+)
+
+const (
+	// writeTimeout is how long one write to the stream may block before the
+	// session ends. It is long because a paused or starved guest reads
+	// nothing; liveness is found by pings of our own.
+	writeTimeout = 24 * time.Hour
+	// closeTimeout is how long a stream may stay half closed.
+	closeTimeout = time.Hour
+	// window is the buffer of one stream at its reader. It bounds what a
+	// stalled reader holds, and is far above what one round trip moves.
+	window = 256 << 10
+	// backlog of streams that were opened and not yet accepted.
+	backlog = 256
+	// MaxStreams is how many streams a session may hold, both directions
+	// together, before its host ends it. A guest that opens streams and never
+	// closes them would else cost the host memory without bound.
+	MaxStreams = 8_192
+)
+
+// NewMux multiplexes conn, on which the Hello messages were exchanged. The host
+// is yamux's client. Closing the session closes conn.
+func NewMux(conn net.Conn, host bool) (*yamux.Session, error) {
+	c := yamux.DefaultConfig()
+	c.EnableKeepAlive = false
+	c.AcceptBacklog = backlog
+	c.ConnectionWriteTimeout = writeTimeout
+	c.StreamOpenTimeout = 0
+	c.StreamCloseTimeout = closeTimeout
+	c.MaxStreamWindowSize = window
+	c.LogOutput = io.Discard
+	open := yamux.Server
+	if host {
+		open = yamux.Client
+	}
+	s, err := open(&muxConn{Conn: conn}, c)
+	if err != nil {
+		return nil, fmt.Errorf("multiplex the guest stream: %w", err)
+	}
+	return s, nil
+}
+
+// muxConn guards and speeds up the stream below yamux.
+//
+// It ends the session on a yamux ping, which neither end sends: each would cost
+// the reader a goroutine that waits for the writer, so a peer that sends pings
+// and reads nothing would take memory without bound.
+//
+// It sends the header and the body of a data frame with one write.
+type muxConn struct {
+	net.Conn
+	in     frameScanner
+	out    []byte // a header whose body comes next
+	outBuf []byte
+}
+
+// The header of yamux: version, type, flags (2), stream (4), length (4).
+const (
+	yamuxHeader   = 12
+	yamuxTypeData = 0
+	yamuxTypePing = 2
+)
+
+var errPing = errors.New("read guest stream: unexpected ping")
+
+func (c *muxConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if scanErr := c.in.scan(p[:n]); scanErr != nil {
+		return 0, scanErr
+	}
+	return n, err
+}
+
+// coalesce is the largest body that is copied behind its header.
+const coalesce = 64 << 10
+
+func (c *muxConn) Write(p []byte) (int, error) {
+	if c.out == nil && len(p) == yamuxHeader && p[1] == yamuxTypeData && binary.BigEndian.Uint32(p[8:]) > 0 {
+		c.out = append(c.outBuf[:0], p...)
+		return len(p), nil
+	}
+	if c.out == nil {
+		return c.Conn.Write(p)
+	}
+	b := c.out
+	c.out = nil
+	if len(p) > coalesce {
+		if _, err := c.Conn.Write(b); err != nil {
+			return 0, err
+		}
+		return c.Conn.Write(p)
+	}
+	b = append(b, p...)
+	if cap(b) <= 4<<10 { // a small one is worth keeping
+		c.outBuf = b
+	}
+	if _, err := c.Conn.Write(b); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// frameScanner follows yamux's frames through a stream of bytes.
+type frameScanner struct {
+	head [yamuxHeader]byte
+	have int    // bytes of head
+	body uint32 // bytes of the body still to come
+}
+
+func (s *frameScanner) scan(p []byte) error {
+	for len(p) > 0 {
+		if s.body > 0 {
+			n := min(uint32(len(p)), s.body)
+			s.body -= n
+			p = p[n:]
+			continue
+		}
+		n := copy(s.head[s.have:], p)
+		s.have += n
+		p = p[n:]
+		if s.have < yamuxHeader {
+			return nil
+		}
+		s.have = 0
+		switch s.head[1] {
+		case yamuxTypePing:
+			return errPing
+		case yamuxTypeData:
+			s.body = binary.BigEndian.Uint32(s.head[8:])
+		}
+	}
+	return nil
+}
