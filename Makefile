@@ -59,7 +59,8 @@ bin/agentbox-guest: $(GO_SOURCES)
 # The two programs, compressed, as the embed build tag wants them.
 $(EMBED)/%.zst: bin/%
 	@mkdir -p $(EMBED)
-	zstd -q -f -19 --long=27 -T0 -o $@ $<
+	zstd -q -f -12 --long=27 -T0 -o $@ $<
+	sha256sum <$< | cut -c1-16 >$(EMBED)/$*.id
 
 bin/agentbox: $(GO_SOURCES) $(EMBED)/agentbox-engine.zst $(EMBED)/agentbox-guest.zst
 	@echo "building $@"
@@ -79,7 +80,7 @@ proto: ## Generate internal/gen from proto/ (needs protobuf-compiler)
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin dist $(EMBED)/*.zst
+	rm -rf bin dist $(EMBED)/*.zst $(EMBED)/*.id
 
 ##@ Longer checks
 

@@ -35,7 +35,7 @@ var layers = []struct {
 	{"agentbox/internal/owner", []string{"agentbox/internal/ids", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/doctor", []string{"agentbox/internal/cgroup", "agentbox/internal/sandbox", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/programs", []string{"github.com/klauspost/compress/zstd", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
-	{"agentbox/internal/image/erofs", []string{"golang.org/x/sys/unix"}},
+	{"agentbox/internal/image/erofs", []string{"golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/image", []string{"agentbox/internal/image/erofs", "agentbox/images", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup",
 		"github.com/klauspost/compress/zstd", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/images", nil},

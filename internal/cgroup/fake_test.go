@@ -177,7 +177,7 @@ func TestPurgeRemovesWhatIsEmpty(t *testing.T) {
 		}
 	}
 	k.dirs["/cg/agentbox/two/busy"].files[procs] = "5000001"
-	if err := errors.Join(detect(k).Purge(), k.Rmdir("/cg/agentbox/one/busy")); !errors.Is(err, fs.ErrNotExist) {
+	if err := errors.Join(detect(k).purge(), k.Rmdir("/cg/agentbox/one/busy")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Purge: %v", err)
 	}
 	if left, _ := k.Subdirs("/cg/agentbox"); !slices.Equal(left, []string{"two"}) {

@@ -247,7 +247,9 @@ func (h *Host) List(owner string) ([]*Group, error) {
 }
 
 // Purge removes all groups, of any owner, in which nothing runs.
-func (h *Host) Purge() error {
+func Purge() error { return Detect(Options{}).purge() }
+
+func (h *Host) purge() error {
 	owners := map[string]bool{}
 	for _, bases := range h.everyBase() {
 		for _, base := range bases {

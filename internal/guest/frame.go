@@ -22,6 +22,7 @@ const (
 	FrameResize   FrameType = 5 // Resize
 	FrameSignal   FrameType = 6 // SignalExecRequest (the id is the stream's)
 	FrameDetach   FrameType = 7 // the client leaves on purpose, which is no disconnect
+	FramePart     FrameType = 8 // of a first frame that is larger than MaxFrame: its bytes come before those of the first frame
 )
 
 // Frames from the guest.

@@ -61,6 +61,26 @@ func ReadKey(r io.Reader) (Key, error) {
 	return Key(b[len(keyMagic):]), nil
 }
 
+// NextKey skips bytes up to a preamble and reads it. After a session the
+// donated stream may still hold its last frames when a restore, or the host,
+// begins anew on it.
+func NextKey(r io.Reader) (Key, error) {
+	var last [len(keyMagic)]byte
+	var b [1]byte
+	for last != keyMagic {
+		if _, err := io.ReadFull(r, b[:]); err != nil {
+			return Key{}, fmt.Errorf("read key: %w", err)
+		}
+		copy(last[:], last[1:])
+		last[len(last)-1] = b[0]
+	}
+	var k Key
+	if _, err := io.ReadFull(r, k[:]); err != nil {
+		return Key{}, fmt.Errorf("read key: %w", err)
+	}
+	return k, nil
+}
+
 // The challenge on an adopted stream; a nonce is 32 random bytes.
 //
 //	guest → host   nonce Ng

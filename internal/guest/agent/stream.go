@@ -36,7 +36,7 @@ func (s *session) serveFrames(w http.ResponseWriter, r *http.Request, want guest
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(firstFrame))
 	frames := guest.NewFrameReader(rw.Reader)
-	t, p, err := frames.Next()
+	t, p, err := firstOf(frames)
 	if err != nil {
 		return
 	}
@@ -53,6 +53,20 @@ func (s *session) serveFrames(w http.ResponseWriter, r *http.Request, want guest
 		return
 	}
 	s.follow(conn, frames, rd)
+}
+
+// firstOf reads the first frame and the parts of it that come before.
+func firstOf(frames *guest.FrameReader) (guest.FrameType, []byte, error) {
+	var parts []byte
+	for {
+		t, p, err := frames.Next()
+		if err != nil || t != guest.FramePart {
+			return t, append(parts, p...), err
+		}
+		if parts = append(parts, p...); len(parts) > guest.MaxRequest {
+			return 0, nil, guest.Errorf(errdefs.ErrInvalidArgument, "the first frame is larger than %d bytes", guest.MaxRequest)
+		}
+	}
 }
 
 func (s *session) serveExec(w http.ResponseWriter, r *http.Request) {

@@ -33,7 +33,7 @@ type tarIn struct {
 	buf                  []byte
 
 	bytes, entries int64
-	checked        string     // directory, below root, that is known to be one
+	checked        string   // directory, below root, that is known to be one
 	dirs           []tarDir // they get their times at the end
 }
 

@@ -18,6 +18,7 @@ import (
 
 	guestv1 "agentbox/internal/gen/guest/v1"
 	"agentbox/internal/guest"
+	"agentbox/internal/ids"
 	"agentbox/internal/sandbox"
 )
 
@@ -85,9 +86,9 @@ func (s *Session) Attach(ctx context.Context, id string, stdoutOff, stderrOff in
 
 // Run runs a command to its end with the given input, nil for none. When the
 // context ends first, the command is killed and the error is the context's.
-func (s *Session) Run(ctx context.Context, id string, c sandbox.Command, stdin io.Reader) (*sandbox.Result, error) {
+func (s *Session) Run(ctx context.Context, c sandbox.Command, stdin io.Reader) (*sandbox.Result, error) {
 	c.Stdin = stdin != nil
-	p, err := s.Start(ctx, id, c, Output{})
+	p, err := s.Start(ctx, ids.Hex(runIDLen), c, Output{})
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +104,9 @@ func (s *Session) Run(ctx context.Context, id string, c sandbox.Command, stdin i
 	}
 	return r, err
 }
+
+// runIDLen is the random bytes in the id of a command that Run makes.
+const runIDLen = 12
 
 // feed copies input; a command that does not want it all is no error.
 func (p *Process) feed(r io.Reader) {
@@ -128,8 +132,8 @@ func (p *Process) begin(ctx context.Context, path string, t guest.FrameType, q p
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: encode the request: %w", errdefs.ErrInvalidArgument, err)
-	case len(b) > guest.MaxFrame:
-		return guest.Errorf(errdefs.ErrInvalidArgument, "arguments and environment have %d bytes, at most are %d", len(b), guest.MaxFrame)
+	case len(b) > guest.MaxRequest:
+		return guest.Errorf(errdefs.ErrInvalidArgument, "arguments and environment have %d bytes, at most are %d", len(b), guest.MaxRequest)
 	}
 	if p.conn, err = p.s.open(); err != nil {
 		return err
@@ -138,7 +142,10 @@ func (p *Process) begin(ctx context.Context, path string, t guest.FrameType, q p
 	defer stop()
 	head := []byte("POST " + path + " HTTP/1.1\r\nHost: guest\r\nConnection: Upgrade\r\nUpgrade: " + guest.Upgrade + "\r\n\r\n")
 	first := bytes.NewBuffer(head)
-	_ = guest.WriteFrame(first, t, b) // to memory, and checked for size
+	for ; len(b) > guest.MaxFrame; b = b[guest.MaxFrame:] {
+		_ = guest.WriteFrame(first, guest.FramePart, b[:guest.MaxFrame])
+	}
+	_ = guest.WriteFrame(first, t, b) // to memory, and no larger than a frame
 	if _, err := p.conn.Write(first.Bytes()); err != nil {
 		p.abandon()
 		return fmt.Errorf("%w: %w", errdefs.ErrUnavailable, err)

@@ -1,0 +1,105 @@
+//go:build linux
+
+package pid1
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// RootCapabilities are what a command of guest root has: Docker's default set
+// without NET_RAW and MKNOD.
+var RootCapabilities = []uintptr{
+	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FSETID, unix.CAP_FOWNER, unix.CAP_SETGID, unix.CAP_SETUID,
+	unix.CAP_SETFCAP, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_KILL, unix.CAP_AUDIT_WRITE,
+}
+
+// forker forks children from one thread whose bounding set and no_new_privs
+// every child inherits. Both can only be lowered, so each kind of child has a
+// thread of its own.
+type forker struct{ work chan func() }
+
+// newForker starts a thread whose children keep at most the capabilities of
+// bound. It has none of its own that it needs but SETPCAP.
+func newForker(bound []uintptr, noNewPrivs bool) (*forker, error) {
+	f := &forker{work: make(chan func())}
+	ready := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread is not fit for other work
+		ready <- confine(bound, noNewPrivs)
+		for w := range f.work {
+			w()
+		}
+	}()
+	if err := <-ready; err != nil {
+		close(f.work)
+		return nil, err
+	}
+	return f, nil
+}
+
+// do runs w on the thread.
+func (f *forker) do(w func()) {
+	done := make(chan struct{})
+	f.work <- func() { w(); close(done) }
+	<-done
+}
+
+func confine(bound []uintptr, noNewPrivs bool) error {
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
+		if slices.Contains(bound, c) {
+			continue
+		}
+		if held, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0); err != nil || held == 0 {
+			continue // unknown to this kernel, or gone already
+		}
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
+			return fmt.Errorf("drop capability %d from the bounding set: %w", c, err)
+		}
+	}
+	if noNewPrivs {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("set no_new_privs: %w", err)
+		}
+	}
+	return nil
+}
+
+// setIDs changes the effective ids of this thread, not of the process: 0 comes
+// back with the real one. The kernel drops the effective capabilities with the
+// user id and gives them back with it.
+func setIDs(uid, gid uint32, groups []uint32) error {
+	const same = ^uintptr(0)
+	setGroups := func() error {
+		var p *uint32
+		if len(groups) > 0 {
+			p = &groups[0]
+		}
+		return rawCall(unix.SYS_SETGROUPS, uintptr(len(groups)), pointer(p), 0)
+	}
+	setGID := func() error { return rawCall(unix.SYS_SETRESGID, same, uintptr(gid), same) }
+	setUID := func() error { return rawCall(unix.SYS_SETRESUID, same, uintptr(uid), same) }
+	steps := []func() error{setGroups, setGID, setUID}
+	if uid == 0 { // the capability for the others comes with it
+		steps = []func() error{setUID, setGID, setGroups}
+	}
+	for _, s := range steps {
+		if err := s(); err != nil {
+			return fmt.Errorf("take on the rights of uid %d: %w", uid, err)
+		}
+	}
+	return nil
+}
+
+// rawCall makes a system call on this thread alone; package syscall would make
+// it on all of them.
+func rawCall(trap, a, b, c uintptr) error {
+	if _, _, e := syscall.RawSyscall(trap, a, b, c); e != 0 {
+		return e
+	}
+	return nil
+}

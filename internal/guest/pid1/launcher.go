@@ -1,0 +1,213 @@
+//go:build linux
+
+package pid1
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/guest/agent"
+)
+
+// defaultUser runs commands when neither the host nor the caller names one.
+const defaultUser = "1000"
+
+// launcher starts real processes.
+type launcher struct {
+	reaper *reaper
+	users  *users
+	groups *cgroups // nil where the sandbox has none
+
+	confined *forker // children that can gain nothing
+	plain    *forker // children of root, and of others where setuid programs are to work
+
+	mu   sync.Mutex
+	conf *guestv1.GuestConfig
+}
+
+func newLauncher(u *users, g *cgroups) (*launcher, error) {
+	l := &launcher{reaper: newReaper(), users: u, groups: g}
+	var err error
+	if l.confined, err = newForker(nil, true); err != nil {
+		return nil, err
+	}
+	if l.plain, err = newForker(RootCapabilities, false); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// nprocSlack is what RLIMIT_NPROC allows beyond the limit of processes: root's
+// count includes the threads of the agent.
+const nprocSlack = 64
+
+// Configure applies the sandbox's limits. The control group is what holds;
+// RLIMIT_NPROC holds for each user even if guest root finds a way around it.
+func (l *launcher) Configure(c *guestv1.GuestConfig) error {
+	l.mu.Lock()
+	l.conf = c
+	l.mu.Unlock()
+	n := c.GetMaxPids()
+	if n <= 0 {
+		return nil
+	}
+	lim := &unix.Rlimit{Cur: uint64(n) + nprocSlack, Max: uint64(n) + nprocSlack}
+	err := unix.Setrlimit(unix.RLIMIT_NPROC, lim)
+	if l.groups != nil {
+		err = errors.Join(err, l.groups.limit(n))
+	}
+	return err
+}
+
+func (l *launcher) config() *guestv1.GuestConfig {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conf
+}
+
+// KillAll ends every process of every command.
+func (l *launcher) KillAll() (int, error) {
+	if l.groups != nil {
+		return l.groups.killAll()
+	}
+	return killOthers()
+}
+
+// Start runs one command.
+func (l *launcher) Start(s agent.ProcessSpec, stdout, stderr io.Writer) (agent.Process, error) {
+	id, err := l.users.lookup(cmp.Or(s.User, defaultUser))
+	if err != nil {
+		return nil, err
+	}
+	env := environment(s, id)
+	dir, err := workingDir(s.Dir, id)
+	if err != nil {
+		return nil, err
+	}
+	file, argv, err := program(s, dir, valueOf(env, "PATH"))
+	if err != nil {
+		return nil, err
+	}
+	p := &process{l: l, stdout: stdout, stderr: stderr}
+	files, err := p.openFiles(s, id)
+	if err != nil {
+		return nil, err
+	}
+	attr := &syscall.ProcAttr{Dir: dir, Env: env, Files: fds(files), Sys: &syscall.SysProcAttr{
+		Setsid: true, Setctty: s.TTY, Credential: &syscall.Credential{Uid: id.uid, Gid: id.gid, Groups: id.groups},
+	}}
+	err = p.fork(file, argv, attr, l.forkerFor(s, id))
+	closeAll(files)
+	if err != nil {
+		p.closeFiles()
+		return nil, l.explainFork(err, file, dir, id)
+	}
+	p.pump()
+	return p, nil
+}
+
+func (l *launcher) forkerFor(s agent.ProcessSpec, id identity) *forker {
+	if id.uid == 0 || s.AllowNewPrivs {
+		return l.plain
+	}
+	return l.confined
+}
+
+func workingDir(dir string, id identity) (string, error) {
+	var st unix.Stat_t
+	if dir == "" {
+		if unix.Stat(id.home, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			return id.home, nil
+		}
+		return "/", nil
+	}
+	dir = below("/", dir)
+	err := unix.Stat(dir, &st)
+	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		err = unix.ENOTDIR
+	}
+	switch err {
+	case nil:
+		return dir, nil
+	case unix.ENOENT:
+		return "", notExecutable("working directory "+dir, "No such file or directory")
+	case unix.ENOTDIR:
+		return "", notExecutable("working directory "+dir, "Not a directory")
+	}
+	return "", notExecutable("working directory "+dir, describe(err))
+}
+
+// explainFork tells why a program that is there did not start.
+func (l *launcher) explainFork(err error, file, dir string, id identity) error {
+	var e syscall.Errno
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e {
+	case syscall.EAGAIN:
+		return notExecutable(file, fmt.Sprintf("Resource temporarily unavailable: the sandbox's limit of %d processes is reached", l.config().GetMaxPids()))
+	case syscall.ENOENT:
+		return notFound(file, "its interpreter was not found")
+	case syscall.EACCES:
+		return notExecutable(file, fmt.Sprintf("Permission denied (as uid %d, in %s)", id.uid, dir))
+	case syscall.EMFILE, syscall.ENFILE:
+		return fmt.Errorf("start %s: %w", file, err)
+	}
+	return explain(file, e)
+}
+
+// fork starts the program on a forker's thread, in a control group of its own.
+func (p *process) fork(file string, argv []string, attr *syscall.ProcAttr, f *forker) (err error) {
+	if p.l.groups != nil {
+		if p.job, err = p.l.groups.newJob(); err != nil {
+			return err
+		}
+		defer p.job.close()
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, p.job.fd
+	}
+	for try := range forkTries {
+		p.pid, p.exit, err = p.l.reaper.launch(func() (pid int, err error) {
+			f.do(func() { pid, err = syscall.ForkExec(file, argv, attr) })
+			return pid, err
+		})
+		if err != syscall.EAGAIN {
+			break
+		}
+		time.Sleep(time.Duration(try+1) * 20 * time.Millisecond)
+	}
+	if err != nil && p.job != nil {
+		p.job.remove()
+	}
+	return err
+}
+
+// forkTries: a sandbox at its limit of processes often has room a moment later.
+// The waits add up to 0.9 seconds.
+const forkTries = 9
+
+func fds(files []*os.File) []uintptr {
+	var n []uintptr
+	for _, f := range files {
+		n = append(n, f.Fd())
+	}
+	return n
+}
+
+func closeAll(files []*os.File) {
+	seen := map[*os.File]bool{}
+	for _, f := range files {
+		if f != nil && !seen[f] {
+			seen[f] = true
+			f.Close()
+		}
+	}
+}

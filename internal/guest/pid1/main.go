@@ -1,0 +1,60 @@
+//go:build linux
+
+package pid1
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/guest/agent"
+)
+
+// Init is the life of the first process. It returns only when it can't do its
+// work.
+func Init(build string) error {
+	tuneMemory()
+	s, err := takeStreams()
+	if err != nil {
+		return err
+	}
+	unix.Umask(0o022)
+	groups, err := openCgroups()
+	if err != nil {
+		warn(err) // commands run without, and /proc shows their trees
+	}
+	u := newUsers()
+	l, err := newLauncher(u, groups)
+	if err != nil {
+		return err
+	}
+	s.agent = agent.New(agent.Options{Launcher: l, Files: &files{u, l.config}, Build: build, Hello: takeHostname})
+	go func() { warn(s.listen()) }()
+	return s.serveDonated()
+}
+
+// tuneMemory makes the collector keep the heap small: every sandbox has one.
+func tuneMemory() {
+	const percent = 40
+	debug.SetGCPercent(percent)
+}
+
+// takeHostname follows the host's name for the sandbox, which a restored copy
+// must not share with its template. It needs a right that not every sandbox
+// has; then the name from the start stays.
+func takeHostname(h *guestv1.Hello) {
+	const longest = 64 // HOST_NAME_MAX
+	if name := h.GetHostname(); name != "" && len(name) <= longest {
+		_ = unix.Sethostname([]byte(name))
+	}
+}
+
+// warn tells on standard error, which a sandbox may have nowhere to show.
+func warn(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "agentbox-guest:", err)
+	}
+}

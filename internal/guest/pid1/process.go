@@ -1,0 +1,202 @@
+//go:build linux
+
+package pid1
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"agentbox/internal/guest/agent"
+)
+
+// process is one command that runs.
+type process struct {
+	l              *launcher
+	pid            int
+	exit           <-chan exit
+	job            *job // nil without control groups
+	stdout, stderr io.Writer
+
+	in    *os.File // the writing end of stdin, or the terminal
+	tty   *os.File
+	pumps []*pump
+
+	mu   sync.Mutex
+	over bool // the first process was reaped: its pid may be another's
+	eof  sync.Once
+}
+
+// openFiles makes standard input, output and error of the command and returns
+// its ends of them.
+func (p *process) openFiles(s agent.ProcessSpec, id identity) (_ []*os.File, err error) {
+	var ours, theirs []*os.File
+	defer func() {
+		if err != nil {
+			closeAll(ours)
+			closeAll(theirs)
+		}
+	}()
+	if s.TTY {
+		var slave *os.File
+		if p.tty, slave, err = openTerminal(s.Cols, s.Rows, id); err != nil {
+			return nil, err
+		}
+		p.in = p.tty
+		p.pumps = []*pump{newPump(p.tty, p.stdout)}
+		return []*os.File{slave, slave, slave}, nil
+	}
+	in, err := p.openStdin(s.Stdin)
+	if err != nil {
+		return nil, err
+	}
+	theirs = append(theirs, in)
+	if p.in != nil {
+		ours = append(ours, p.in)
+	}
+	for _, w := range []io.Writer{p.stdout, p.stderr} {
+		r, end, err := pipe(false)
+		if err != nil {
+			return nil, err
+		}
+		ours, theirs = append(ours, r), append(theirs, end)
+		p.pumps = append(p.pumps, newPump(r, w))
+	}
+	return theirs, nil
+}
+
+func (p *process) openStdin(wanted bool) (*os.File, error) {
+	if !wanted {
+		return os.Open(os.DevNull)
+	}
+	r, w, err := pipe(true)
+	p.in = w
+	return r, err
+}
+
+// pipe makes a pipe. Our end, the writing one if we write, is in non-blocking
+// mode; the command's is not.
+func pipe(write bool) (r, w *os.File, err error) {
+	var fd [2]int
+	if err := unix.Pipe2(fd[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	ours := fd[0]
+	if write {
+		ours = fd[1]
+	}
+	if err := unix.SetNonblock(ours, true); err != nil {
+		unix.Close(fd[0])
+		unix.Close(fd[1])
+		return nil, nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	return os.NewFile(uintptr(fd[0]), "pipe"), os.NewFile(uintptr(fd[1]), "pipe"), nil
+}
+
+func (p *process) closeFiles() {
+	if p.in != nil {
+		p.in.Close()
+	}
+	for _, pump := range p.pumps {
+		pump.f.Close()
+	}
+}
+
+func (p *process) pump() {
+	for _, pump := range p.pumps {
+		go pump.run()
+	}
+}
+
+// Pid of the first process.
+func (p *process) Pid() int { return p.pid }
+
+// Stdin takes input.
+func (p *process) Stdin() io.WriteCloser {
+	if p.in == nil {
+		return nil
+	}
+	return (*input)(p)
+}
+
+type input process
+
+func (i *input) Write(b []byte) (int, error) { return i.in.Write(b) }
+
+// Close is end-of-file: for a terminal the character that means it.
+func (i *input) Close() (err error) {
+	i.eof.Do(func() {
+		if i.tty != nil {
+			_, err = i.tty.Write([]byte{eot})
+			return
+		}
+		err = i.in.Close()
+	})
+	return err
+}
+
+const eot = 4 // control-D
+
+// Resize sets the size of the terminal.
+func (p *process) Resize(cols, rows uint16) error {
+	if p.tty == nil {
+		return nil
+	}
+	return setSize(p.tty, cols, rows)
+}
+
+// Signal sends a signal.
+func (p *process) Signal(sig int, tree bool) error {
+	s := unix.Signal(sig)
+	switch {
+	case tree && p.job == nil:
+		return p.signalTree(s)
+	case tree && s == unix.SIGKILL:
+		return p.job.kill()
+	case tree:
+		return p.job.signal(s)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return nil
+	}
+	return unix.Kill(p.pid, s)
+}
+
+// Wait returns when the first process has ended.
+func (p *process) Wait() agent.ExitStatus {
+	e := <-p.exit
+	p.mu.Lock()
+	p.over = true
+	p.mu.Unlock()
+	st := agent.ExitStatus{
+		CPUTime:    time.Duration(unix.TimevalToNsec(e.usage.Utime) + unix.TimevalToNsec(e.usage.Stime)),
+		PeakMemory: e.usage.Maxrss << 10,
+	}
+	if e.status.Signaled() {
+		st.Signal = int(e.status.Signal())
+		return st
+	}
+	st.Code = e.status.ExitStatus()
+	return st
+}
+
+// Drain passes on what is in the pipes. What processes that outlive the command
+// write later is read and dropped, so that they don't die of it; a terminal is
+// hung up.
+func (p *process) Drain() {
+	for _, pump := range p.pumps {
+		pump.drain()
+	}
+	if p.in != nil {
+		p.in.Close()
+	}
+	if p.job != nil {
+		p.job.remove()
+	}
+}

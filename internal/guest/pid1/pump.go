@@ -1,0 +1,90 @@
+//go:build linux
+
+package pid1
+
+import (
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pump moves one output stream of a command to its writer.
+type pump struct {
+	f       *os.File // in non-blocking mode
+	w       io.Writer
+	ending  atomic.Bool // the command ended: what is in the pipe is the rest
+	rest    int         // bytes that were moved since then
+	once    sync.Once
+	drained chan struct{}
+}
+
+func newPump(f *os.File, w io.Writer) *pump { return &pump{f: f, w: w, drained: make(chan struct{})} }
+
+// pipeMax is the most that a pipe can hold (fs.pipe-max-size of Linux). Whatever
+// comes beyond it was written after the command ended.
+const pipeMax = 1 << 20
+
+// pumpBuffers are taken only while there is something to read, so that idle
+// commands hold none.
+var pumpBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// run moves bytes until the last writer has gone.
+func (p *pump) run() {
+	defer p.f.Close()
+	defer p.done()
+	raw, err := p.f.SyscallConn()
+	if err != nil {
+		return
+	}
+	for {
+		closed := false
+		err := raw.Read(func(fd uintptr) bool {
+			closed = p.move(int(fd))
+			return closed
+		})
+		if err != nil && p.ending.Load() { // the wake-up of drain
+			err = raw.Control(func(fd uintptr) { closed = p.move(int(fd)) })
+			p.done()
+			_ = p.f.SetReadDeadline(time.Time{})
+		}
+		if closed || err != nil {
+			return
+		}
+	}
+}
+
+// move reads until the pipe is empty; closed is true when it will stay so.
+func (p *pump) move(fd int) (closed bool) {
+	b := pumpBuffers.Get().(*[32 << 10]byte)
+	defer pumpBuffers.Put(b)
+	for {
+		n, err := unix.Read(fd, b[:])
+		switch {
+		case n > 0:
+			_, _ = p.w.Write(b[:n])
+			if p.ending.Load() {
+				if p.rest += n; p.rest > pipeMax {
+					p.done()
+				}
+			}
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			return false
+		default: // end-of-file; EIO from a terminal
+			return true
+		}
+	}
+}
+
+func (p *pump) done() { p.once.Do(func() { close(p.drained) }) }
+
+// drain returns when what was in the pipe has been moved.
+func (p *pump) drain() {
+	p.ending.Store(true)
+	_ = p.f.SetReadDeadline(time.Unix(1, 0))
+	<-p.drained
+}

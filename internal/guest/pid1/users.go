@@ -1,0 +1,203 @@
+//go:build linux
+
+package pid1
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"agentbox/internal/guest"
+)
+
+// identity is who a command or a file operation runs as.
+type identity struct {
+	uid, gid uint32
+	groups   []uint32
+	name     string // "" when the image has none
+	home     string
+	shell    string
+}
+
+// entry is one line of passwd or group.
+type entry struct {
+	name        string
+	id, gid     uint32
+	home, shell string
+	members     []string
+}
+
+// users looks up the sandbox's users. User code may change the files at any
+// time, so they are read again when they changed.
+type users struct {
+	mu            sync.Mutex
+	passwd, group table
+}
+
+type table struct {
+	path    string
+	changed time.Time
+	size    int64
+	entries []entry
+}
+
+func newUsers() *users {
+	return &users{passwd: table{path: "/etc/passwd"}, group: table{path: "/etc/group"}}
+}
+
+const (
+	// maxTable bounds what is read of passwd and group, maxUsers the lines.
+	maxTable = 1 << 20
+	maxUsers = 10_000
+	// maxGroups is the kernel's NGROUPS_MAX on old systems; more make no sense.
+	maxGroups = 256
+)
+
+// lookup finds "name", "uid", "name:group" or "uid:gid". A number needs no line
+// in passwd.
+func (u *users) lookup(s string) (identity, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	passwd, group := u.passwd.load(parsePasswd), u.group.load(parseGroup)
+	name, groupName, hasGroup := strings.Cut(s, ":")
+	id := identity{home: "/"}
+	if e := find(passwd, name); e != nil {
+		id = identity{uid: e.id, gid: e.gid, name: e.name, home: e.home, shell: e.shell}
+	} else {
+		n, err := parseID(name)
+		if err != nil {
+			return identity{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no user %q", name)
+		}
+		id.uid, id.gid = n, n
+	}
+	if hasGroup {
+		e := find(group, groupName)
+		n, err := parseID(groupName)
+		switch {
+		case e != nil:
+			id.gid = e.id
+		case err != nil:
+			return identity{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no group %q", groupName)
+		default:
+			id.gid = n
+		}
+	}
+	id.groups = memberships(group, id)
+	if id.home == "" || id.home[0] != '/' {
+		id.home = "/"
+	}
+	return id, nil
+}
+
+// find looks for a name, then for a number.
+func find(list []entry, s string) *entry {
+	if i := slices.IndexFunc(list, func(e entry) bool { return e.name == s }); i >= 0 {
+		return &list[i]
+	}
+	if n, err := parseID(s); err == nil {
+		if i := slices.IndexFunc(list, func(e entry) bool { return e.id == n }); i >= 0 {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+func memberships(group []entry, id identity) []uint32 {
+	ids := []uint32{id.gid}
+	for _, g := range group {
+		if id.name != "" && slices.Contains(g.members, id.name) && !slices.Contains(ids, g.id) && len(ids) < maxGroups {
+			ids = append(ids, g.id)
+		}
+	}
+	return ids
+}
+
+// names of a file's owner, "" when there is none.
+func (u *users) names(uid, gid uint32) (user, group string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	name := func(list []entry, id uint32) string {
+		if i := slices.IndexFunc(list, func(e entry) bool { return e.id == id }); i >= 0 {
+			return strings.ToValidUTF8(list[i].name, "\uFFFD")
+		}
+		return ""
+	}
+	return name(u.passwd.load(parsePasswd), uid), name(u.group.load(parseGroup), gid)
+}
+
+// load reads the file if it changed. One that is missing, or no regular file,
+// is empty.
+func (t *table) load(parse func([]byte) []entry) []entry {
+	fd, err := unix.Open(t.path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.entries, t.changed = nil, time.Time{}
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), t.path)
+	defer f.Close()
+	i, err := f.Stat()
+	if err != nil || !i.Mode().IsRegular() {
+		return nil
+	}
+	if !i.ModTime().Equal(t.changed) || i.Size() != t.size {
+		b, _ := readBounded(f, maxTable)
+		t.entries, t.changed, t.size = parse(b), i.ModTime(), i.Size()
+	}
+	return t.entries
+}
+
+// readBounded reads at most limit bytes.
+func readBounded(r io.Reader, limit int64) ([]byte, error) {
+	return io.ReadAll(io.LimitReader(r, limit))
+}
+
+// parseID reads a uid or gid. The highest one means "unchanged" to the kernel.
+func parseID(s string) (uint32, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil || n == math.MaxUint32 {
+		return 0, fmt.Errorf("%q is no id", s)
+	}
+	return uint32(n), nil
+}
+
+// parsePasswd reads name:password:uid:gid:comment:home:shell. Lines that are
+// none are left out.
+func parsePasswd(b []byte) []entry {
+	return parseLines(b, 7, func(f []string) (e entry, ok bool) {
+		uid, err := parseID(f[2])
+		gid, err2 := parseID(f[3])
+		return entry{name: f[0], id: uid, gid: gid, home: f[5], shell: f[6]}, err == nil && err2 == nil
+	})
+}
+
+// parseGroup reads name:password:gid:members.
+func parseGroup(b []byte) []entry {
+	return parseLines(b, 4, func(f []string) (e entry, ok bool) {
+		gid, err := parseID(f[2])
+		return entry{name: f[0], id: gid, members: strings.Split(f[3], ",")}, err == nil
+	})
+}
+
+func parseLines(b []byte, fields int, line func([]string) (entry, bool)) []entry {
+	var list []entry
+	for l := range bytes.Lines(b) {
+		f := strings.Split(strings.TrimRight(string(l), "\r\n"), ":")
+		if len(f) < fields || f[0] == "" || len(list) == maxUsers {
+			continue
+		}
+		if e, ok := line(f); ok {
+			list = append(list, e)
+		}
+	}
+	return list
+}

@@ -1,0 +1,180 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"agentbox/internal/image/erofs"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// layoutVersion changes when furnish or the EROFS writer does: old files are
+// not used any more then.
+const layoutVersion = "1"
+
+// layoutTime is the time of what furnish adds. It is the same on each day, and
+// after 1980, because ZIP files can't hold older ones.
+var layoutTime = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// erofsPath is the EROFS file of an image with the current agent.
+func (s *Store) erofsPath(digest string) string {
+	return filepath.Join(s.dir, erofsDir, digestHex(digest)+s.layoutSuffix())
+}
+
+// layoutSuffix ends the names of all EROFS files with the current agent.
+func (s *Store) layoutSuffix() string {
+	sum := sha256.Sum256([]byte(layoutVersion + "\x00" + s.agent.Build))
+	return "-" + hex.EncodeToString(sum[:8]) + erofsExt
+}
+
+// ready returns the EROFS file of an image, locked shared. It is made if it is
+// not there or damaged.
+func (s *Store) ready(ctx context.Context, digest string, report func(Event)) (*os.File, error) {
+	if f, err := s.openErofs(ctx, digest); !isUnusable(err) {
+		return f, err
+	}
+	l, err := openLock(ctx, filepath.Join(s.dir, "layout.lock"), unix.LOCK_EX, func(*os.File) {
+		report(Event{Phase: "wait", Percent: -1, Line: "another process prepares an image"})
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	if f, err := s.openErofs(ctx, digest); !isUnusable(err) { // the other process made it
+		return f, err
+	}
+	report(Event{Phase: "pack", Percent: 95, Line: "writing the root file system"})
+	if err := s.makeErofs(ctx, digest); err != nil {
+		return nil, err
+	}
+	return s.openErofs(ctx, digest)
+}
+
+func isUnusable(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errdefs.IsDataLoss(err)
+}
+
+// openErofs opens and locks the EROFS file if it is whole.
+func (s *Store) openErofs(ctx context.Context, digest string) (*os.File, error) {
+	f, err := openShared(ctx, s.erofsPath(digest))
+	if err != nil {
+		return nil, err
+	}
+	if err := checkErofs(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func checkErofs(f *os.File) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return erofs.Check(f, st.Size())
+}
+
+// makeErofs writes the EROFS file of an image.
+func (s *Store) makeErofs(ctx context.Context, digest string) error {
+	f, err := s.tempFile(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.readSource(ctx, digest, func(tar io.Reader) error { return s.writeErofs(f, tar) })
+	if err == nil {
+		err = errors.Join(f.Sync(), checkErofs(f))
+	}
+	if err == nil {
+		err = publish(f.Name(), s.erofsPath(digest))
+	}
+	return errors.Join(err, discard(f))
+}
+
+// writeErofs makes an image of a root tar.
+func (s *Store) writeErofs(f *os.File, tar io.Reader) error {
+	w, err := erofs.New(f, s.limits)
+	if err != nil {
+		return err
+	}
+	if err := w.AddLayer(tar); err != nil {
+		return err
+	}
+	w.NextLayer()
+	if err := s.furnish(w); err != nil {
+		return fmt.Errorf("furnish image: %w", err)
+	}
+	_, err = w.Close(layoutTime)
+	return err
+}
+
+// furnish adds what agentbox needs in every image, over whatever is there.
+func (s *Store) furnish(w *erofs.Writer) error {
+	add := func(e erofs.Entry) error {
+		e.Mtime = layoutTime
+		return w.Add(e)
+	}
+	for _, d := range furniture {
+		if err := add(erofs.Entry{Path: d.path, Mode: erofs.TypeDir | d.mode, UID: d.owner, GID: d.owner}); err != nil {
+			return err
+		}
+		if d.empty {
+			if err := w.Opaque(d.path); err != nil {
+				return err
+			}
+		}
+	}
+	for path, content := range map[string]string{
+		"etc/hosts":       "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n",
+		"etc/hostname":    "sandbox\n",
+		"etc/resolv.conf": "",
+	} {
+		e := erofs.Entry{Path: path, Mode: erofs.TypeRegular | 0o644, Size: int64(len(content)), Data: strings.NewReader(content)}
+		if err := add(e); err != nil {
+			return err
+		}
+	}
+	agent, err := os.Open(s.agent.Path)
+	if err != nil {
+		return fmt.Errorf("open guest agent: %w", err)
+	}
+	defer agent.Close()
+	st, err := agent.Stat()
+	if err != nil {
+		return fmt.Errorf("open guest agent: %w", err)
+	}
+	return add(erofs.Entry{Path: AgentPath, Mode: erofs.TypeRegular | 0o555, Size: st.Size(), Data: agent})
+}
+
+// furniture are the directories that every image has. Empty ones are mounted
+// over, or must hold nothing that came with the image.
+var furniture = []struct {
+	path  string
+	mode  uint32
+	owner uint32
+	empty bool
+}{
+	{path: "/.agentbox", mode: 0o755, empty: true},
+	{path: "/proc", mode: 0o555, empty: true},
+	{path: "/sys", mode: 0o555, empty: true},
+	{path: "/sys/fs/cgroup", mode: 0o755},
+	{path: "/dev", mode: 0o755, empty: true},
+	{path: "/dev/shm", mode: 0o1777},
+	{path: "/dev/pts", mode: 0o755},
+	{path: "/run", mode: 0o755, empty: true},
+	{path: "/tmp", mode: 0o1777},
+	{path: "/var/tmp", mode: 0o1777},
+	{path: "/workspace", mode: 0o755, owner: UserID},
+	{path: "/mnt/user-data/outputs", mode: 0o755, owner: UserID},
+}

@@ -1,0 +1,98 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+
+	"github.com/containerd/errdefs"
+	"github.com/klauspost/compress/zstd"
+)
+
+// sourceWriter takes a tar, hashes and compresses it into a temporary file.
+type sourceWriter struct {
+	f   *os.File // locked
+	z   *zstd.Encoder
+	sum hash.Hash
+}
+
+func (s *Store) newSource(ctx context.Context) (*sourceWriter, error) {
+	f, err := s.tempFile(ctx)
+	if err != nil {
+		return nil, err
+	}
+	z, err := zstd.NewWriter(f, zstd.WithEncoderConcurrency(2))
+	if err != nil {
+		return nil, fmt.Errorf("compress image: %w", err)
+	}
+	return &sourceWriter{f: f, z: z, sum: sha256.New()}, nil
+}
+
+// Write implements io.Writer.
+func (w *sourceWriter) Write(p []byte) (int, error) {
+	w.sum.Write(p) // never fails
+	return w.z.Write(p)
+}
+
+// finish publishes the tar under its digest. Until close it counts as used.
+func (w *sourceWriter) finish(s *Store) (digest string, err error) {
+	if err := w.z.Close(); err != nil {
+		return "", fmt.Errorf("compress image: %w", err)
+	}
+	if err := w.f.Sync(); err != nil {
+		return "", fmt.Errorf("write image: %w", err)
+	}
+	digest = digestPrefix + hex.EncodeToString(w.sum.Sum(nil))
+	return digest, publish(w.f.Name(), s.sourcePath(digest))
+}
+
+// close ends the writer, whether it finished or not.
+func (w *sourceWriter) close() error {
+	_ = w.z.Close() // frees its memory; what it wrote does not matter any more
+	return discard(w.f)
+}
+
+// readSource calls read with the tar of an image and checks that it is the one
+// of that digest. read need not read to the end.
+func (s *Store) readSource(ctx context.Context, digest string, read func(io.Reader) error) error {
+	f, err := os.Open(s.sourcePath(digest))
+	if err != nil {
+		return fmt.Errorf("open image source: %w: %w", err, errdefs.ErrDataLoss)
+	}
+	defer f.Close()
+	z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(2))
+	if err != nil {
+		return fmt.Errorf("decompress image: %w", err)
+	}
+	defer z.Close()
+	sum := sha256.New()
+	r := io.TeeReader(contextReader{ctx, z}, sum)
+	if err := read(r); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return fmt.Errorf("decompress image: %w", err)
+	}
+	if digestHex(digest) != hex.EncodeToString(sum.Sum(nil)) {
+		return fmt.Errorf("image source has changed: build the image again: %w", errdefs.ErrDataLoss)
+	}
+	return nil
+}
+
+// contextReader fails when its context ends.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+// Read implements io.Reader.
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(p)
+}

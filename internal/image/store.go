@@ -1,0 +1,281 @@
+package image
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"agentbox/internal/image/erofs"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// Store keeps images in a directory:
+//
+//	lock            held while records change or files are looked for to remove
+//	build-NAME.lock held while NAME is built; its content tells how far that is
+//	layout.lock     held while an EROFS file is made
+//	names/NAME.json one record per image
+//	sources/        compressed tars, by digest
+//	erofs/          EROFS files, by digest and layout; each is locked shared by
+//	                every sandbox that uses it
+//	tmp/            files and directories of operations that run, each locked
+type Store struct {
+	dir    string
+	agent  Agent
+	limits erofs.Limits
+}
+
+const (
+	namesDir   = "names"
+	sourcesDir = "sources"
+	erofsDir   = "erofs"
+	tmpDir     = "tmp"
+	recordExt  = ".json"
+	sourceExt  = ".tar.zst"
+	erofsExt   = ".erofs"
+)
+
+// Open opens the store in dir, which is made if need be. What a killed process
+// left half-written is removed.
+func Open(dir string, agent Agent) (*Store, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open image store: %w", err)
+	}
+	s := &Store{dir: dir, agent: agent, limits: erofs.DefaultLimits}
+	// The user that apt downloads as must be able to pass.
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return nil, fmt.Errorf("open image store: %w", err)
+	}
+	for name, mode := range map[string]fs.FileMode{namesDir: 0o700, sourcesDir: 0o700, erofsDir: 0o700, tmpDir: 0o711} {
+		if err := os.MkdirAll(filepath.Join(dir, name), mode); err != nil {
+			return nil, fmt.Errorf("open image store: %w", err)
+		}
+	}
+	if err := s.sweep(); err != nil {
+		return nil, fmt.Errorf("open image store: %w", err)
+	}
+	return s, nil
+}
+
+// record is what the store knows of an image.
+type record struct {
+	Name     string    `json:"name"`
+	Digest   string    `json:"digest"`
+	Created  time.Time `json:"created"`
+	Recipe   string    `json:"recipe,omitempty"` // Recipe.id
+	Config   Config    `json:"config"`
+	Packages []string  `json:"packages,omitempty"`
+}
+
+// maxRecord bounds the size of a record.
+const maxRecord = 8 << 20
+
+// lock takes the store's lock.
+func (s *Store) lock(ctx context.Context) (*os.File, error) {
+	return openLock(ctx, filepath.Join(s.dir, "lock"), unix.LOCK_EX, func(*os.File) {})
+}
+
+func (s *Store) recordPath(name string) string {
+	return filepath.Join(s.dir, namesDir, name+recordExt)
+}
+
+func (s *Store) sourcePath(digest string) string {
+	return filepath.Join(s.dir, sourcesDir, digestHex(digest)+sourceExt)
+}
+
+const digestPrefix = "sha256:"
+
+func digestHex(digest string) string { return strings.TrimPrefix(digest, digestPrefix) }
+
+// record reads the record of an image.
+func (s *Store) record(name string) (record, error) {
+	if err := checkName(name); err != nil {
+		return record{}, err
+	}
+	f, err := os.Open(s.recordPath(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{}, fmt.Errorf("no image %q: agentbox images build %s: %w", name, name, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return record{}, fmt.Errorf("open image %q: %w", name, err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxRecord))
+	if err != nil {
+		return record{}, fmt.Errorf("read image %q: %w", name, err)
+	}
+	var r record
+	if err := json.Unmarshal(text, &r); err != nil {
+		return record{}, fmt.Errorf("read image %q: %w: %w", name, err, errdefs.ErrDataLoss)
+	}
+	if sum, err := hex.DecodeString(digestHex(r.Digest)); err != nil || len(sum) != 32 || r.Name != name {
+		return record{}, fmt.Errorf("image %q has a bad record: %w", name, errdefs.ErrDataLoss)
+	}
+	return r, nil
+}
+
+// records reads all records, sorted by name. Good ones are returned even if
+// others are damaged, which the error tells.
+func (s *Store) records() ([]record, error) {
+	files, err := os.ReadDir(filepath.Join(s.dir, namesDir))
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	var all []record
+	var errs error
+	for _, f := range files {
+		name, ok := strings.CutSuffix(f.Name(), recordExt)
+		if !ok {
+			continue
+		}
+		r, err := s.record(name)
+		switch {
+		case err == nil:
+			all = append(all, r)
+		case !errdefs.IsNotFound(err): // or removed just now
+			errs = errors.Join(errs, err)
+		}
+	}
+	return all, errs
+}
+
+// save writes a record. The store's lock is held.
+func (s *Store) save(r record) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write image %q: %w", r.Name, err)
+	}
+	// Not in tmp: the store's lock, which keeps sweeps away, is held.
+	tmp := s.recordPath(r.Name) + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write image %q: %w", r.Name, err)
+	}
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write image %q: %w", r.Name, err)
+	}
+	return publish(tmp, s.recordPath(r.Name))
+}
+
+// publish renames a finished file and makes the name durable.
+func publish(tmp, path string) error {
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("publish %s: %w", path, err)
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("publish %s: %w", path, err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("publish %s: %w", path, err)
+	}
+	return nil
+}
+
+// Resolve returns an image that is ready for use, and makes its EROFS file if
+// there is none for the current agent. NotFound says how to get the image.
+// Nothing keeps the file from being removed later: users of it call Acquire.
+func (s *Store) Resolve(ctx context.Context, name string) (Image, error) {
+	img, release, err := s.Acquire(ctx, name)
+	if err == nil {
+		release()
+	}
+	return img, err
+}
+
+// Acquire is Resolve, and keeps the image from being removed until release is
+// called or the process ends. release may be called more than once.
+func (s *Store) Acquire(ctx context.Context, name string) (img Image, release func(), err error) {
+	r, err := s.record(name)
+	if err != nil {
+		return Image{}, nil, err
+	}
+	f, err := s.ready(ctx, r.Digest, func(Event) {})
+	if err != nil {
+		return Image{}, nil, fmt.Errorf("prepare image %q: %w", name, err)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return Image{}, nil, fmt.Errorf("prepare image %q: %w", name, err)
+	}
+	now := time.Now()
+	_ = os.Chtimes(f.Name(), now, now) // when it was used last, for prune
+	return r.image(f.Name(), st.Size()), func() { f.Close() }, nil
+}
+
+func (r record) image(path string, size int64) Image {
+	return Image{Name: r.Name, Digest: r.Digest, Path: path, Size: size, Created: r.Created, Config: r.Config}
+}
+
+// List returns all images, sorted by name. With an error it returns those that
+// can be read.
+func (s *Store) List() ([]Image, error) {
+	records, err := s.records()
+	images := make([]Image, 0, len(records))
+	for _, r := range records {
+		path := s.erofsPath(r.Digest)
+		st, e := os.Stat(path)
+		if e != nil {
+			path = ""
+			st, e = os.Stat(s.sourcePath(r.Digest))
+		}
+		var size int64
+		if e == nil {
+			size = st.Size()
+		}
+		images = append(images, r.image(path, size))
+	}
+	return images, err
+}
+
+// Packages returns names and versions of the packages that an image was made
+// of, one "name version" each. It is empty for imported images.
+func (s *Store) Packages(name string) ([]string, error) {
+	r, err := s.record(name)
+	return r.Packages, err
+}
+
+// Remove removes an image. It is FailedPrecondition while a sandbox uses it.
+func (s *Store) Remove(name string) error {
+	l, err := s.lock(context.Background())
+	if err != nil {
+		return fmt.Errorf("remove image %q: %w", name, err)
+	}
+	defer l.Close()
+	r, err := s.record(name)
+	if err != nil && !errdefs.IsDataLoss(err) {
+		return err
+	}
+	others, othersErr := s.records()
+	shared := slices.ContainsFunc(others, func(o record) bool { return o.Name != name && o.Digest == r.Digest })
+	if err == nil && !shared {
+		busy, err := s.inUse(r.Digest)
+		if err != nil {
+			return fmt.Errorf("remove image %q: %w", name, err)
+		}
+		if busy {
+			return fmt.Errorf("image %q is used by a sandbox: %w", name, errdefs.ErrFailedPrecondition)
+		}
+	}
+	if err := os.Remove(s.recordPath(name)); err != nil {
+		return fmt.Errorf("remove image %q: %w", name, err)
+	}
+	if othersErr != nil {
+		return nil // prune would refuse: a record that can't be read may need files
+	}
+	return s.prune()
+}
