@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"fmt"
@@ -90,9 +91,13 @@ func NewBox(t testing.TB, limits sandbox.Limits) *Box {
 }
 
 func create(e *local.Engine, limits sandbox.Limits) (*local.Sandbox, error) {
+	return createIn(e, Image, limits)
+}
+
+func createIn(e *local.Engine, image string, limits sandbox.Limits) (*local.Sandbox, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return e.Create(ctx, local.Request{Image: Image, Limits: limits.WithDefaults()})
+	return e.Create(ctx, local.Request{Image: image, Limits: limits.WithDefaults()})
 }
 
 // Shared is a sandbox with default limits that the tests of this process share:
@@ -218,6 +223,24 @@ func WantExit(t testing.TB, res *sandbox.Result, code int, stdout, stderr string
 func Describe(r *sandbox.Result) string {
 	return fmt.Sprintf("%v %d (signal %d, %q) after %v, stdout %.300q (%d bytes), stderr %.300q (%d bytes)",
 		r.Outcome, r.ExitCode, r.Signal, r.Reason, r.Duration.Round(time.Millisecond), r.Stdout, len(r.Stdout), r.Stderr, len(r.Stderr))
+}
+
+// tarOf is an archive with one small file.
+func tarOf(t testing.TB, name string) io.Reader {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	const text = "text\n"
+	if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(text))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &buf
 }
 
 // Within fails the test when what began then took longer than limit, plus the
