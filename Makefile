@@ -106,4 +106,6 @@ soak: build ## Long cycles with kills at random moments; reports what is left be
 
 .PHONY: test-cgroup2
 test-cgroup2: build ## On a host with cgroup v2: limits as root and as an ordinary user
+	go test -c -o bin/cgroup.test ./internal/cgroup
+	go test -c -o bin/e2e.test ./internal/e2e
 	scripts/cgroup2.sh

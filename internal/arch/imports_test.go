@@ -47,8 +47,8 @@ var layers = []struct {
 
 	// Back ends know the seam, never each other nor who calls them.
 	{"agentbox/internal/runtime", []string{"agentbox/internal/sandbox"}},
-	{"agentbox/internal/runtime/fake", []string{"agentbox/internal/runtime", "agentbox/internal/sandbox", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "github.com/containerd/errdefs"}},
-	{"agentbox/internal/runtime/runtimetest", []string{"agentbox/internal/runtime", "agentbox/internal/sandbox", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/runtime/fake/...", []string{"agentbox/internal/runtime", "agentbox/internal/runtime/fake/toyos", "agentbox/internal/sandbox", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/runtime/runtimetest", []string{"agentbox/internal/runtime", "agentbox/internal/sandbox", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/runtime/gvisor", []string{"agentbox/internal/runtime", "agentbox/internal/sandbox", "agentbox/internal/guest", "agentbox/internal/cgroup", "agentbox/internal/ids", "agentbox/internal/cleanup",
 		"gvisor.dev/gvisor/...", "github.com/opencontainers/runtime-spec/...", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/cmd/agentbox-engine", []string{"gvisor.dev/gvisor/...", "golang.org/x/sys/unix"}},

@@ -176,5 +176,6 @@ var furniture = []struct {
 	{path: "/tmp", mode: 0o1777},
 	{path: "/var/tmp", mode: 0o1777},
 	{path: "/workspace", mode: 0o755, owner: UserID},
+	{path: "/mnt/user-data", mode: 0o755},
 	{path: "/mnt/user-data/outputs", mode: 0o755, owner: UserID},
 }

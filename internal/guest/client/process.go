@@ -326,6 +326,13 @@ func (p *Process) Detach() error {
 	return err
 }
 
+// Close stops following the command. For the guest its client has gone: what
+// becomes of the command is its OnDisconnect.
+func (p *Process) Close() error {
+	p.abandon()
+	return nil
+}
+
 // abandon drops the stream: for the guest, its client has gone.
 func (p *Process) abandon() {
 	p.stopDeadline()

@@ -97,7 +97,7 @@ func New(f *os.File, limits Limits) (*Writer, error) {
 	w := &Writer{
 		f: f,
 		// The wrapper hides ReadFrom, which would bypass the buffer.
-		bw:     bufio.NewWriterSize(struct{ io.Writer }{f}, 1<<20),
+		bw:     bufio.NewWriterSize(struct{ io.Writer }{f}, 1<<18),
 		root:   newDir(),
 		budget: newBudget(limits.withDefaults()),
 	}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// prewarmer is the name under which gVisor starts a program ahead of the
+// sandbox: prewarmer PROGRAM ARGV0 [ARG…]. Being that program ourselves saves
+// one exec.
+const prewarmer = "gvisor-sentry-prewarmer"
+
+// Files that the back end donates to a sandbox process, named by the number
+// that they would have in the guest (gVisor's --pass-fd=HOST:GUEST).
+const (
+	passChannel   = 3    // stream to the guest agent
+	passFilestore = 1000 // file that holds the writable layer
+	passArgs      = 1001 // more arguments for boot, one a line; read and closed
+	passCgroup    = 1010 // and up: "tasks" files of the cgroups to join; written and closed
+	passEnd       = 1100
+)
+
+// Where donated files that stay open are moved to. Their numbers are part of a
+// checkpoint, so they must not depend on what else was donated or in which
+// order.
+const (
+	fdChannel   = 900
+	fdFilestore = 901
+)
+
+// bootArgs prepares a sandbox process and returns its command line. Other
+// command lines are returned as they are. It runs again when boot executes
+// itself a second time (rootless), and then finds nothing left to do.
+func bootArgs(args []string) ([]string, error) {
+	if filepath.Base(args[0]) == prewarmer {
+		if len(args) < 3 {
+			return nil, fmt.Errorf("usage: %s PROGRAM ARGV0 [ARG…]", prewarmer)
+		}
+		args = args[2:]
+	}
+	if !slices.Contains(args, "boot") {
+		return args, nil
+	}
+	useCompiledFilters()
+	allowInodeLimits()
+
+	var out []string
+	var extra []byte
+	for _, arg := range args {
+		v, ok := strings.CutPrefix(arg, "--pass-fd=")
+		host, guest, ok2 := strings.Cut(v, ":")
+		if !ok || !ok2 {
+			out = append(out, arg)
+			continue
+		}
+		fd, err := strconv.Atoi(host)
+		if err != nil {
+			return nil, fmt.Errorf("parse %s: %w", arg, err)
+		}
+		n, err := strconv.Atoi(guest)
+		if err != nil {
+			return nil, fmt.Errorf("parse %s: %w", arg, err)
+		}
+		switch {
+		case n == passChannel:
+			arg, err = moved("--pass-fd=%d:3", fd, fdChannel)
+		case n == passFilestore:
+			arg, err = moved("--gofer-filestore-fds=%d", fd, fdFilestore)
+		case n == passArgs:
+			arg = ""
+			extra, err = readAll(fd)
+		case n >= passCgroup && n < passEnd:
+			arg, err = "", joinCgroup(fd)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if arg != "" {
+			out = append(out, arg)
+		}
+	}
+	// The sandbox's id is the last argument; flags go before it.
+	return slices.Insert(out, len(out)-1, strings.Fields(string(extra))...), nil
+}
+
+// moved moves fd to a fixed number and returns the flag that names it.
+func moved(flag string, fd, to int) (string, error) {
+	if fd != to {
+		// Not close-on-exec: boot may execute itself a second time.
+		got, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD, to)
+		if err != nil {
+			return "", fmt.Errorf("move file descriptor %d to %d: %w", fd, to, err)
+		}
+		unix.Close(fd)
+		if got != to {
+			return "", fmt.Errorf("file descriptor %d is taken", to)
+		}
+	}
+	return fmt.Sprintf(flag, to), nil
+}
+
+func readAll(fd int) ([]byte, error) {
+	f := os.NewFile(uintptr(fd), "arguments")
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("read donated arguments: %w", err)
+	}
+	return b, nil
+}
+
+// joinCgroup moves this process into the cgroup whose process list fd is. The
+// kernel checks the rights of whoever opened it.
+func joinCgroup(fd int) error {
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, []byte("0")); err != nil {
+		return fmt.Errorf("join cgroup: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"slices"
+	_ "unsafe" // linkname
+
+	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
+	"gvisor.dev/gvisor/runsc/boot/filter"
+)
+
+//go:generate go run ./genseccomp
+
+// precompiledPrograms is gVisor's table of compiled seccomp filters. The
+// module is published without any, so that each sandbox would compile its own
+// at its start, which takes longer than everything else in it.
+//
+//go:linkname precompiledPrograms gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
+var precompiledPrograms map[string]precompiledseccomp.Program
+
+// useCompiledFilters hands gVisor the filters of this program. One that does
+// not fit is not used: the start is slow then, not wrong.
+func useCompiledFilters() {
+	filter.GetPrecompiled("") // fills the table once, with nothing; ours must come later
+	precompiledPrograms = compiledFilters()
+}
+
+// tmpfsOptions are the mount options of tmpfs that gVisor passes on.
+//
+//go:linkname tmpfsOptions gvisor.dev/gvisor/runsc/boot.tmpfsAllowedData
+var tmpfsOptions []string
+
+// allowInodeLimits lets mounts of tmpfs carry nr_inodes, which gVisor's tmpfs
+// knows and its list forgets.
+func allowInodeLimits() {
+	if !slices.Contains(tmpfsOptions, "nr_inodes") {
+		tmpfsOptions = append(slices.Clone(tmpfsOptions), "nr_inodes")
+	}
+}

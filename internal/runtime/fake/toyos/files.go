@@ -1,0 +1,382 @@
+package toyos
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/guest/agent"
+)
+
+// Limits of Linux: NAME_MAX, PATH_MAX and the links that path_resolution(7)
+// follows.
+const (
+	maxName  = 255
+	maxPath  = 4096
+	maxLinks = 40
+)
+
+// Permission bits as access(2) has them.
+const (
+	mayExec  = 1
+	mayWrite = 2
+	mayRead  = 4
+)
+
+// As runs f with the rights of user.
+func (s *System) As(user string, f func(agent.FS) error) error {
+	config, _ := s.settings()
+	if user == "" {
+		user = config.GetUser()
+	}
+	who, err := s.disk.users.lookup(user)
+	if err != nil {
+		return err
+	}
+	dir := config.GetWorkdir()
+	if dir == "" {
+		dir = who.home
+	}
+	return f(s.disk.as(who, dir))
+}
+
+func (d *disk) as(who cred, dir string) *view { return &view{d, who, dir} }
+
+// view is the disk with the rights of one user.
+type view struct {
+	d   *disk
+	who cred
+	dir string // where relative paths begin
+}
+
+func (v *view) may(n *node, want uint32) error {
+	if v.who.uid == 0 {
+		return nil
+	}
+	bits := n.mode
+	switch {
+	case v.who.uid == n.owner.uid:
+		bits >>= 6
+	case v.who.gid == n.owner.gid:
+		bits >>= 3
+	}
+	if bits&want != want {
+		return syscall.EACCES
+	}
+	return nil
+}
+
+// place is where a path leads: an entry of a directory, which may not exist.
+type place struct {
+	dir  *node
+	name string // "" for the root and for paths that end in "." or ".."
+	node *node  // nil when there is none
+}
+
+// find resolves p. d.mu is held.
+func (v *view) find(p string, follow bool) (place, error) {
+	switch {
+	case p == "" || strings.IndexByte(p, 0) >= 0:
+		return place{}, syscall.EINVAL
+	case len(p) >= maxPath:
+		return place{}, syscall.ENAMETOOLONG
+	}
+	if !strings.HasPrefix(p, "/") {
+		p = v.dir + "/" + p
+	}
+	links := 0
+	return v.walk(v.d.root, p, follow || strings.HasSuffix(p, "/"), &links)
+}
+
+func (v *view) walk(at *node, p string, follow bool, links *int) (place, error) {
+	if strings.HasPrefix(p, "/") {
+		at = v.d.root
+	}
+	parts := strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
+	here := place{dir: at.parent, node: at}
+	for i, part := range parts {
+		if here.node == nil {
+			return place{}, syscall.ENOENT
+		}
+		if !here.node.is(syscall.S_IFDIR) {
+			return place{}, syscall.ENOTDIR
+		}
+		if err := v.may(here.node, mayExec); err != nil {
+			return place{}, err
+		}
+		next, err := v.step(here.node, part)
+		if err != nil {
+			return place{}, err
+		}
+		if next.node != nil && next.node.is(syscall.S_IFLNK) && (follow || i < len(parts)-1) {
+			if *links++; *links > maxLinks {
+				return place{}, syscall.ELOOP
+			}
+			if next, err = v.walk(next.dir, next.node.target, true, links); err != nil {
+				return place{}, err
+			}
+		}
+		here = next
+	}
+	return here, nil
+}
+
+func (v *view) step(at *node, part string) (place, error) {
+	switch {
+	case part == ".":
+		return place{dir: at.parent, node: at}, nil
+	case part == "..":
+		return place{dir: at.parent.parent, node: at.parent}, nil
+	case len(part) > maxName:
+		return place{}, syscall.ENAMETOOLONG
+	}
+	return place{dir: at, name: part, node: at.entries[part]}, nil
+}
+
+// existing resolves p to something that exists.
+func (v *view) existing(p string, follow bool) (place, error) {
+	at, err := v.find(p, follow)
+	if err == nil && at.node == nil {
+		err = syscall.ENOENT
+	}
+	return at, err
+}
+
+// vacant resolves p to a name that is free, in a directory that may be written.
+func (v *view) vacant(p string) (place, error) {
+	at, err := v.find(p, false)
+	switch {
+	case err != nil:
+		return at, err
+	case at.node != nil:
+		return at, syscall.EEXIST
+	}
+	return at, v.mayChange(at)
+}
+
+func (v *view) mayChange(at place) error { return v.may(at.dir, mayWrite|mayExec) }
+
+// mayRemove also honours the sticky bit.
+func (v *view) mayRemove(at place) error {
+	if at.name == "" {
+		return syscall.EBUSY
+	}
+	if err := v.mayChange(at); err != nil {
+		return err
+	}
+	if at.dir.mode&syscall.S_ISVTX != 0 && v.who.uid != 0 && v.who.uid != at.node.owner.uid && v.who.uid != at.dir.owner.uid {
+		return syscall.EPERM
+	}
+	return nil
+}
+
+// do runs f with the disk locked and dresses its error.
+func (v *view) do(op, p string, f func() error) error {
+	v.d.mu.Lock()
+	defer v.d.mu.Unlock()
+	if err := f(); err != nil {
+		return &fs.PathError{Op: op, Path: p, Err: err}
+	}
+	return nil
+}
+
+func (v *view) Stat(p string, follow bool) (info *guestv1.FileInfo, err error) {
+	err = v.do("stat", p, func() error {
+		at, err := v.existing(p, follow)
+		if err == nil {
+			info = v.d.info(p, path.Base(p), at.node)
+		}
+		return err
+	})
+	return info, err
+}
+
+func (v *view) Names(p string) (names []string, err error) {
+	err = v.do("readdir", p, func() error {
+		at, err := v.existing(p, true)
+		switch {
+		case err != nil:
+			return err
+		case !at.node.is(syscall.S_IFDIR):
+			return syscall.ENOTDIR
+		}
+		if err := v.may(at.node, mayRead); err != nil {
+			return err
+		}
+		names = slices.Sorted(maps.Keys(at.node.entries))
+		return nil
+	})
+	return names, err
+}
+
+func (v *view) Readlink(p string) (target string, err error) {
+	err = v.do("readlink", p, func() error {
+		at, err := v.existing(p, false)
+		if err == nil && !at.node.is(syscall.S_IFLNK) {
+			err = syscall.EINVAL
+		}
+		if err == nil {
+			target = at.node.target
+		}
+		return err
+	})
+	return target, err
+}
+
+func (v *view) Mkdir(p string, mode uint32) error {
+	return v.do("mkdir", p, func() error {
+		at, err := v.vacant(p)
+		if err == nil {
+			at.dir.add(at.name, v.d.newNode(syscall.S_IFDIR|mode&0o7777, v.who))
+		}
+		return err
+	})
+}
+
+func (v *view) Symlink(target, p string) error {
+	return v.do("symlink", p, func() error {
+		at, err := v.vacant(p)
+		if err == nil {
+			n := v.d.newNode(syscall.S_IFLNK|0o777, v.who)
+			n.target = target
+			at.dir.add(at.name, n)
+		}
+		return err
+	})
+}
+
+func (v *view) Link(old, p string) error {
+	v.d.mu.Lock()
+	defer v.d.mu.Unlock()
+	from, err := v.existing(old, false)
+	var to place
+	if err == nil {
+		to, err = v.vacant(p)
+	}
+	if err == nil && from.node.is(syscall.S_IFDIR) {
+		err = syscall.EPERM
+	}
+	if err != nil {
+		return &os.LinkError{Op: "link", Old: old, New: p, Err: err}
+	}
+	from.node.links++
+	to.dir.add(to.name, from.node)
+	return nil
+}
+
+// owned resolves p to something that the user may change the attributes of.
+func (v *view) owned(p string, follow bool) (*node, error) {
+	at, err := v.existing(p, follow)
+	if err == nil && v.who.uid != 0 && v.who.uid != at.node.owner.uid {
+		err = syscall.EPERM
+	}
+	return at.node, err
+}
+
+func (v *view) Chmod(p string, mode uint32) error {
+	return v.do("chmod", p, func() error {
+		n, err := v.owned(p, true)
+		if err == nil {
+			n.mode = n.mode&syscall.S_IFMT | mode&0o7777
+		}
+		return err
+	})
+}
+
+func (v *view) Chtimes(p string, mtime time.Time) error {
+	return v.do("chtimes", p, func() error {
+		n, err := v.owned(p, false)
+		if err == nil {
+			n.mtime = mtime
+		}
+		return err
+	})
+}
+
+func (v *view) Remove(p string) error {
+	return v.do("remove", p, func() error {
+		at, err := v.existing(p, false)
+		if err != nil {
+			return err
+		}
+		if err := v.mayRemove(at); err != nil {
+			return err
+		}
+		if len(at.node.entries) > 0 {
+			return syscall.ENOTEMPTY
+		}
+		v.d.unlink(at.dir, at.name, at.node)
+		return nil
+	})
+}
+
+func (v *view) Rename(from, to string, overwrite bool) error {
+	v.d.mu.Lock()
+	defer v.d.mu.Unlock()
+	if err := v.rename(from, to, overwrite); err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
+func (v *view) rename(from, to string, overwrite bool) error {
+	src, err := v.existing(from, false)
+	if err != nil {
+		return err
+	}
+	dst, err := v.find(to, false)
+	if err != nil {
+		return err
+	}
+	if err := v.mayRemove(src); err != nil {
+		return err
+	}
+	if dst.name == "" {
+		return syscall.EBUSY
+	}
+	if err := v.mayChange(dst); err != nil {
+		return err
+	}
+	for n := dst.dir; n != v.d.root; n = n.parent {
+		if n == src.node {
+			return syscall.EINVAL
+		}
+	}
+	if dst.node == src.node {
+		return nil
+	}
+	if dst.node != nil {
+		if err := v.mayReplace(src, dst, overwrite); err != nil {
+			return err
+		}
+		v.d.unlink(dst.dir, dst.name, dst.node)
+	}
+	delete(src.dir.entries, src.name)
+	src.dir.touch()
+	if src.node.is(syscall.S_IFDIR) {
+		src.dir.links--
+	}
+	dst.dir.add(dst.name, src.node)
+	return nil
+}
+
+func (v *view) mayReplace(src, dst place, overwrite bool) error {
+	srcDir, dstDir := src.node.is(syscall.S_IFDIR), dst.node.is(syscall.S_IFDIR)
+	switch {
+	case !overwrite:
+		return syscall.EEXIST
+	case dstDir && !srcDir:
+		return syscall.EISDIR
+	case srcDir && !dstDir:
+		return syscall.ENOTDIR
+	case len(dst.node.entries) > 0:
+		return syscall.ENOTEMPTY
+	}
+	return v.mayRemove(dst)
+}

@@ -1,0 +1,137 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
+
+	"agentbox/internal/guest"
+	"agentbox/internal/sandbox"
+)
+
+// attachTimeout bounds handing a new stream to the agent: starting a helper in
+// a sandbox whose processors are all busy.
+const attachTimeout = 20 * time.Second
+
+// attach returns a stream to the agent: the donated one the first time, then
+// new ones.
+func (b *box) attach(ctx context.Context) (net.Conn, error) {
+	if err := errors.Join(ctx.Err(), b.must(sandbox.Live)); err != nil {
+		return nil, err
+	}
+	if conn := b.conn; conn != nil {
+		b.conn = nil
+		return conn, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
+	defer cancel()
+	return b.handOver(ctx)
+}
+
+// handOver makes a stream and lets a helper hand its other end to the agent.
+// The helper is executed in the sandbox from a file of the host, so that user
+// code can't replace it, and proves nothing itself: host and agent do.
+func (b *box) handOver(ctx context.Context) (net.Conn, error) {
+	conn, theirs, err := streamPair()
+	if err != nil {
+		return nil, err
+	}
+	pid, err := b.execHelper(ctx, theirs)
+	theirs.Close() // else there is no end-of-file when the helper fails
+	if err == nil {
+		err = b.prove(ctx, conn)
+		// A helper that still runs would make a checkpoint impossible.
+		err = errors.Join(err, b.reapHelper(ctx, pid))
+	}
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("hand a stream to the agent: %w", err)
+	}
+	return conn, nil
+}
+
+func (b *box) prove(ctx context.Context, conn net.Conn) error {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	return guest.ProveHost(conn, b.rec.Key)
+}
+
+func (b *box) execHelper(ctx context.Context, stream *os.File) (int32, error) {
+	program, err := os.Open(b.r.opts.GuestPath)
+	if err != nil {
+		return 0, fmt.Errorf("open the attach helper: %w", err)
+	}
+	defer program.Close()
+	null, err := emptyFile()
+	if err != nil {
+		return 0, err
+	}
+	defer null.Close()
+	// One capability that user code lacks keeps it from tracing the helper.
+	one := auth.CapabilitySetOf(linux.CAP_SETPCAP)
+	args := &control.ExecArgs{
+		Argv:             []string{"agentbox-guest", "attach"},
+		WorkingDirectory: "/",
+		NoNewPrivileges:  true,
+		Capabilities:     &auth.TaskCapabilities{PermittedCaps: one, EffectiveCaps: one, BoundingCaps: one},
+		FilePayload:      control.NewFilePayload(map[int]*os.File{0: null, 1: null, 2: null, 3: stream}, program),
+	}
+	var pid int32
+	err = bounded(ctx, func() (err error) {
+		pid, err = b.c.Execute(b.conf, args)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("execute the attach helper: %w", err)
+	}
+	return pid, nil
+}
+
+func (b *box) reapHelper(ctx context.Context, pid int32) error {
+	err := bounded(ctx, func() error {
+		_, err := b.c.WaitPID(pid)
+		return err
+	})
+	if err != nil {
+		_ = b.c.SignalProcess(unix.SIGKILL, pid) // best effort: the error is told
+		return fmt.Errorf("wait for the attach helper: %w", err)
+	}
+	return nil
+}
+
+// bounded runs f, a call into the sandbox that has no way to be stopped, but no
+// longer than ctx. f ends with the sandbox at last.
+func bounded(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// streamPair returns a new stream: our end, and the file of the other one.
+func streamPair() (net.Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a stream: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "agent stream"), os.NewFile(uintptr(fds[1]), "agent stream")
+	defer ours.Close() // FileConn makes a copy
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, fmt.Errorf("make a stream: %w", err)
+	}
+	return conn, theirs, nil
+}

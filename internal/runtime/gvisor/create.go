@@ -1,0 +1,242 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/runsc/container"
+
+	"agentbox/internal/cgroup"
+	"agentbox/internal/cleanup"
+	"agentbox/internal/guest"
+	"agentbox/internal/ids"
+	"agentbox/internal/runtime"
+	"agentbox/internal/sandbox"
+)
+
+// Files that the engine's shim takes, by their number in the guest; see
+// cmd/agentbox-engine.
+const (
+	passChannel   = 3
+	passFilestore = 1000
+	passArgs      = 1001
+	passCgroup    = 1010
+)
+
+// engineMemory is added to the memory limit for gVisor's own kernel, which
+// lives in the same control group as user code.
+const engineMemory = 64 * sandbox.MiB
+
+// Create implements runtime.Runtime.
+func (r *Runtime) Create(ctx context.Context, spec runtime.Spec) (err error) {
+	b, undo, err := r.makeBox(ctx, spec)
+	if err != nil {
+		return fmt.Errorf("create sandbox: %w", err)
+	}
+	defer b.mu.Unlock()
+	defer func() { err = errors.Join(err, undo.Run()) }()
+	if err := b.boot(spec); err != nil {
+		return fmt.Errorf("create sandbox %s: %w", ids.Short(spec.ID), err)
+	}
+	b.rec.State = sandbox.Created
+	if err := b.rec.save(b.dir); err != nil {
+		return fmt.Errorf("create sandbox %s: %w", ids.Short(spec.ID), err)
+	}
+	undo.Release()
+	return nil
+}
+
+// makeBox makes the box of a new sandbox, locked, with its directory and its
+// record. undo removes it and whatever was made with it afterwards.
+func (r *Runtime) makeBox(ctx context.Context, spec runtime.Spec) (*box, *cleanup.Stack, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	unlimited := r.notEnforced()
+	for _, l := range spec.Require {
+		if slices.Contains(unlimited, l) {
+			return nil, nil, fmt.Errorf("the limit of %s can't be enforced here (%s): %w", l, r.opts.Cgroups.Reason(), errdefs.ErrFailedPrecondition)
+		}
+	}
+	if !filepath.IsAbs(spec.Image.Path) {
+		return nil, nil, fmt.Errorf("image %q is no absolute path: %w", spec.Image.Path, errdefs.ErrInvalidArgument)
+	}
+	if _, err := os.Stat(spec.Image.Path); err != nil {
+		return nil, nil, fmt.Errorf("find the image: %w: %w", err, errdefs.ErrNotFound)
+	}
+	b := r.newBox(record{
+		ID: spec.ID, Key: guest.NewKey(), State: sandbox.Creating, Created: time.Now(),
+		Image: spec.Image.Digest, Labels: spec.Labels, Limits: spec.Limits, Unlimited: unlimited,
+	})
+	if err := r.add(b); err != nil {
+		return nil, nil, err
+	}
+	undo := &cleanup.Stack{}
+	undo.Add(b.destroy)
+	if err := b.rec.save(b.dir); err != nil {
+		defer b.mu.Unlock()
+		return nil, nil, errors.Join(err, undo.Run())
+	}
+	return b, undo, nil
+}
+
+// boot makes the sandbox process. It does not run user code yet.
+func (b *box) boot(spec runtime.Spec) (err error) {
+	l := spec.Limits
+	if b.group, err = b.r.opts.Cgroups.Create(b.rec.ID, cgroup.Limits{Memory: l.Memory + engineMemory, Pids: l.Pids}); err != nil {
+		return err
+	}
+	oci := b.r.newSpec(spec)
+	if err := writeBundle(b.dir, oci); err != nil {
+		return err
+	}
+	files, err := b.donate(l)
+	if err != nil {
+		return err
+	}
+	defer closeAll(files)
+	err = withHiddenStreams(func() error {
+		b.c, err = container.New(b.conf, container.Args{ID: b.rec.engineID(), Spec: oci, BundleDir: b.dir, PassFiles: files})
+		return err
+	})
+	if err != nil {
+		return b.explain(fmt.Errorf("start the sandbox process: %w", err))
+	}
+	if b.rec.Process, err = identify(b.c.Sandbox.Getpid()); err != nil {
+		return b.explain(err)
+	}
+	if b.proc, err = hold(b.rec.Process); err != nil {
+		return b.explain(err)
+	}
+	return b.rec.save(b.dir)
+}
+
+// donate opens the files that the sandbox process is born with.
+func (b *box) donate(l sandbox.Limits) (_ map[int]*os.File, err error) {
+	files := map[int]*os.File{}
+	defer func() {
+		if err != nil {
+			closeAll(files)
+		}
+	}()
+	if b.conn, files[passChannel], err = streamPair(); err != nil {
+		return nil, err
+	}
+	if files[passFilestore], err = filestore(b.dir); err != nil {
+		return nil, err
+	}
+	if files[passArgs], err = pipeWith(strings.Join(bootFlags(l), "\n")); err != nil {
+		return nil, err
+	}
+	for i, dir := range b.group.Dirs() {
+		if files[passCgroup+i], err = os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0); err != nil {
+			return nil, fmt.Errorf("open cgroup: %w", err)
+		}
+	}
+	return files, nil
+}
+
+func closeAll(files map[int]*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// filestore makes the file behind the writable layer. It has no name, so it is
+// gone with the sandbox.
+func filestore(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o600)
+	if err == nil {
+		return f, nil
+	}
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("make the file of the writable layer: %w", err)
+	}
+	// The file system knows no files without a name.
+	if f, err = os.CreateTemp(dir, "layer"); err == nil {
+		err = os.Remove(f.Name())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make the file of the writable layer: %w", err)
+	}
+	return f, nil
+}
+
+// pipeWith returns a pipe that holds s, which must fit into it (64 KiB), and
+// then ends.
+func pipeWith(s string) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	defer w.Close()
+	if _, err := w.WriteString(s); err != nil {
+		r.Close()
+		return nil, fmt.Errorf("fill a pipe: %w", err)
+	}
+	return r, nil
+}
+
+// explain adds the end of the panic log to an error that has no cause in it.
+func (b *box) explain(err error) error {
+	if tail := logTail(panicLog(b.dir)); tail != "" {
+		return fmt.Errorf("%w; the engine says: %s", err, tail)
+	}
+	return err
+}
+
+// Start implements runtime.Runtime.
+func (r *Runtime) Start(ctx context.Context, id string) error {
+	b, err := r.find(id)
+	if err != nil {
+		return fmt.Errorf("start sandbox: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.start(ctx); err != nil {
+		return fmt.Errorf("start sandbox %s: %w", ids.Short(id), err)
+	}
+	return nil
+}
+
+func (b *box) start(ctx context.Context) error {
+	if err := errors.Join(ctx.Err(), b.must(sandbox.Created)); err != nil {
+		return err
+	}
+	if b.conn == nil {
+		// Made by a process that is gone, and the donated stream with it.
+		return fmt.Errorf("its stream is lost: %w", errdefs.ErrFailedPrecondition)
+	}
+	if err := b.c.Start(b.conf); err != nil {
+		return b.explain(fmt.Errorf("run the agent: %w", err))
+	}
+	return b.started()
+}
+
+// started completes a sandbox whose agent runs, fresh or restored.
+func (b *box) started() error {
+	if err := guest.SendKey(b.conn, b.rec.Key); err != nil {
+		return b.explain(err)
+	}
+	// Not earlier: a quota slows the start down.
+	if err := b.group.SetCPUs(b.rec.Limits.CPUs); err != nil {
+		return err
+	}
+	b.rec.State = sandbox.Live
+	if err := b.rec.save(b.dir); err != nil {
+		return err
+	}
+	b.startWatch()
+	return nil
+}

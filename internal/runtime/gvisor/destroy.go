@@ -1,0 +1,157 @@
+package gvisor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"agentbox/internal/ids"
+	"agentbox/internal/sandbox"
+)
+
+// Destroy implements runtime.Runtime.
+func (r *Runtime) Destroy(ctx context.Context, id string) error {
+	b, err := r.find(id)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("destroy sandbox: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.destroy(); err != nil {
+		return fmt.Errorf("destroy sandbox %s: %w", ids.Short(id), err)
+	}
+	return nil
+}
+
+// destroy removes everything of the sandbox; its directory is last, because it
+// is what a later process finds.
+func (b *box) destroy() error {
+	if b.gone {
+		return nil
+	}
+	b.stopWatch()
+	if b.conn != nil {
+		b.conn.Close()
+		b.conn = nil
+	}
+	err := errors.Join(b.endProcess(), b.removeState(), b.removeGroup())
+	if err != nil {
+		return err
+	}
+	if b.rec.Reason == sandbox.ReasonCrashed {
+		if err := b.r.keepCrash(b); err != nil {
+			b.r.log.Warn("the log of a crash is lost", "sandbox", b.rec.ID, "error", err)
+		}
+	}
+	if err := os.RemoveAll(b.dir); err != nil {
+		return fmt.Errorf("remove the sandbox's directory: %w", err)
+	}
+	b.gone = true
+	b.r.forget(b.rec.ID)
+	return nil
+}
+
+// endProcess kills the sandbox process, and one that no record tells of
+// because its creator was killed first.
+func (b *box) endProcess() error {
+	var errs []error
+	if b.proc != nil {
+		errs = append(errs, b.proc.kill())
+		b.reap()
+		b.proc.close()
+		b.proc = nil
+	}
+	for _, id := range findSandboxProcesses(b.r.runDir(), b.rec.engineID()) {
+		p, err := hold(id)
+		if err != nil {
+			continue // dead already
+		}
+		errs = append(errs, p.kill())
+		p.close()
+	}
+	return errors.Join(errs...)
+}
+
+// reap takes the exit status of a dead sandbox process that is our child. It
+// may be another Runtime's child in this process, so gVisor's memory of that is
+// not asked.
+func (b *box) reap() (unix.WaitStatus, bool) {
+	var ws unix.WaitStatus
+	pid, err := unix.Wait4(b.rec.Process.Pid, &ws, unix.WNOHANG, nil)
+	if err != nil || pid == 0 {
+		return 0, false
+	}
+	return ws, true
+}
+
+// removeState removes gVisor's files of the sandbox.
+func (b *box) removeState() error {
+	b.c = nil
+	id := b.rec.engineID()
+	stem := filepath.Join(b.r.runDir(), id+"_sandbox:"+id)
+	var errs []error
+	for _, f := range []string{stem + ".state", stem + ".lock", filepath.Join(b.r.runDir(), "runsc-"+id+".sock")} {
+		if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove gVisor's state: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (b *box) removeGroup() error {
+	if b.group == nil {
+		g, err := b.r.opts.Cgroups.Open(b.rec.ID)
+		if err != nil {
+			return fmt.Errorf("open cgroup: %w", err)
+		}
+		b.group = g
+	}
+	if err := b.group.Kill(); err != nil {
+		return err
+	}
+	return b.group.Remove()
+}
+
+// maxCrashes is the number of panic logs that are kept.
+const maxCrashes = 20
+
+// keepCrash keeps the end of the panic log of a crashed sandbox.
+func (r *Runtime) keepCrash(b *box) error {
+	tail := logTail(panicLog(b.dir))
+	if tail == "" {
+		return nil
+	}
+	if err := os.MkdirAll(r.crashesDir(), 0o700); err != nil {
+		return fmt.Errorf("keep panic log: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(r.crashesDir(), b.rec.ID+".log"), []byte(tail), 0o600); err != nil {
+		return fmt.Errorf("keep panic log: %w", err)
+	}
+	files, err := os.ReadDir(r.crashesDir())
+	if err != nil {
+		return fmt.Errorf("list panic logs: %w", err)
+	}
+	age := func(e os.DirEntry) int64 {
+		if i, err := e.Info(); err == nil {
+			return i.ModTime().UnixNano()
+		}
+		return 0
+	}
+	slices.SortFunc(files, func(a, b os.DirEntry) int { return cmp.Compare(age(a), age(b)) })
+	for _, e := range files[:max(0, len(files)-maxCrashes)] {
+		if err := os.Remove(filepath.Join(r.crashesDir(), e.Name())); err != nil {
+			return fmt.Errorf("drop old panic log: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package gvisor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+
+	"agentbox/internal/ids"
+	"agentbox/internal/runtime"
+)
+
+// layerFD is the number of the writable layer's file in the sandbox process;
+// see cmd/agentbox-engine.
+const layerFD = 901
+
+// Stats implements runtime.StatsReader.
+func (r *Runtime) Stats(ctx context.Context, id string) (runtime.Stats, error) {
+	b, err := r.find(id)
+	if err != nil {
+		return runtime.Stats{}, fmt.Errorf("measure sandbox %s: %w", ids.Short(id), err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var s runtime.Stats
+	if b.group != nil {
+		g := b.group.Stats()
+		s = runtime.Stats{CPUTime: g.CPUTime, Memory: g.Memory, PeakMemory: g.PeakMemory, OOMKills: g.OOMKills, Pids: g.Pids}
+	}
+	if b.proc != nil {
+		// Not there without the right to look into the process (rootless).
+		if fi, err := os.Stat(fmt.Sprintf("/proc/%d/fd/%d", b.proc.id.Pid, layerFD)); err == nil {
+			if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+				s.DiskUsed = st.Blocks * 512
+			}
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,228 @@
+package gvisor
+
+import (
+	"context"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/unet"
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"agentbox/internal/runtime"
+	"agentbox/internal/sandbox"
+)
+
+// watcher waits for the end of one sandbox's process.
+type watcher struct {
+	sock *unet.Socket // asks the sandbox for the exit status of its first process; nil when it can't be asked
+	exit chan int     // gets that status
+	done chan struct{}
+
+	mu      sync.Mutex
+	stopped bool
+}
+
+// startWatch begins to wait for the end of the sandbox.
+func (b *box) startWatch() {
+	w := &watcher{exit: make(chan int, 1), done: make(chan struct{})}
+	b.watch = w
+	if sock, err := unet.Connect(b.c.Sandbox.GetControlSocketPath(), false); err == nil {
+		w.sock = sock
+		go w.ask(b.rec.engineID())
+	} else {
+		close(w.exit)
+	}
+	go w.run(b, b.proc)
+}
+
+// stopWatch ends the waiting; no event comes any more.
+func (b *box) stopWatch() {
+	w := b.watch
+	if w == nil {
+		return
+	}
+	b.watch = nil
+	w.mu.Lock()
+	w.stopped = true
+	w.mu.Unlock()
+	b.proc.interrupt()
+	<-w.done
+}
+
+// ask waits for the sandbox's own answer, which tells more than the kernel
+// does of a process that is not our child.
+func (w *watcher) ask(engineID string) {
+	defer close(w.exit)
+	call := urpc.NewClient(w.sock)
+	defer call.Close()
+	var ws unix.WaitStatus
+	if err := call.Call(boot.ContMgrWait, &engineID, &ws); err != nil {
+		return
+	}
+	switch {
+	case ws.Exited():
+		w.exit <- ws.ExitStatus()
+	case ws.Signaled():
+		w.exit <- 128 + int(ws.Signal())
+	}
+}
+
+func (w *watcher) run(b *box, p *process) {
+	defer close(w.done)
+	err := p.wait()
+	if w.sock != nil && err != nil {
+		_ = w.sock.Shutdown() // ends the question; nothing can be done about an error
+	}
+	code, answered := <-w.exit
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil || w.stopped {
+		return
+	}
+	// Destroy waits for us before it touches what is read here.
+	e := runtime.Event{ID: b.rec.ID, Reason: sandbox.ReasonExited, ExitCode: code, Time: time.Now()}
+	if !answered {
+		e.Reason, e.ExitCode = sandbox.ReasonCrashed, -1
+		e.Detail = logTail(panicLog(b.dir))
+	}
+	if b.group.OOMKills() > 0 {
+		e.Reason, e.ExitCode = sandbox.ReasonOOM, -1
+	}
+	go b.ended(w, e)
+}
+
+// ended notes the end of the sandbox and reports it.
+func (b *box) ended(w *watcher, e runtime.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.watch != w || b.gone {
+		return // destroyed in the meantime: nobody is surprised
+	}
+	b.watch = nil
+	b.reap()
+	b.proc.close()
+	b.proc = nil
+	if b.conn != nil {
+		b.conn.Close()
+		b.conn = nil
+	}
+	b.rec.State, b.rec.Reason = sandbox.Failed, e.Reason
+	if err := b.rec.save(b.dir); err != nil {
+		b.r.log.Warn("the end of a sandbox could not be recorded", "sandbox", b.rec.ID, "error", err)
+	}
+	b.r.events.publish(e)
+}
+
+// maxTail is how much of a panic log is read: the head of a Go stack dump and
+// some goroutines.
+const maxTail = 16 << 10
+
+// logTail is the end of a log file; empty when there is none.
+func logTail(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if n, err := f.Seek(0, io.SeekEnd); err != nil || n == 0 {
+		return ""
+	} else if _, err := f.Seek(max(0, n-maxTail), io.SeekStart); err != nil {
+		return ""
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxTail))
+	if err != nil {
+		return ""
+	}
+	return strings.ToValidUTF8(strings.TrimSpace(string(b)), "?")
+}
+
+// events passes the ends of sandboxes to all watchers.
+type events struct {
+	mu     sync.Mutex
+	subs   map[*subscription]struct{}
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// subscription queues without limit, so that a slow receiver loses nothing and
+// delays nobody. There is one event per sandbox at most.
+type subscription struct {
+	queue []runtime.Event
+	wake  chan struct{}
+	stop  context.CancelFunc
+}
+
+func newEvents() *events { return &events{subs: map[*subscription]struct{}{}} }
+
+func (e *events) publish(ev runtime.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for s := range e.subs {
+		s.queue = append(s.queue, ev)
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (e *events) watch(ctx context.Context) <-chan runtime.Event {
+	out := make(chan runtime.Event)
+	ctx, cancel := context.WithCancel(ctx)
+	s := &subscription{wake: make(chan struct{}, 1), stop: cancel}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		cancel()
+		close(out)
+		return out
+	}
+	e.subs[s] = struct{}{}
+	e.wg.Add(1)
+	go e.deliver(ctx, s, out)
+	return out
+}
+
+func (e *events) deliver(ctx context.Context, s *subscription, out chan<- runtime.Event) {
+	defer e.wg.Done()
+	defer close(out)
+	defer s.stop()
+	defer func() {
+		e.mu.Lock()
+		delete(e.subs, s)
+		e.mu.Unlock()
+	}()
+	for {
+		e.mu.Lock()
+		queue := s.queue
+		s.queue = nil
+		e.mu.Unlock()
+		for _, ev := range queue {
+			select {
+			case out <- ev:
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (e *events) close() {
+	e.mu.Lock()
+	e.closed = true
+	for s := range e.subs {
+		s.stop()
+	}
+	e.mu.Unlock()
+	e.wg.Wait()
+}

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Checks limits on a host with cgroup v2, in every mode: as root, as an ordinary
+# user in a delegated unit, and as one without (where asking for a limit must be
+# refused). Wants a tree that is built (`make test-cgroup2` does that), systemd, and
+# an ordinary user who may use sudo.
+#
+# Programs: bin/agentbox, bin/cgroup.test, bin/e2e.test. Images: AGENTBOX_TEST_DIR
+# (default ~/.cache/agentbox-test) has the image "small"; it is built when missing.
+# Lines go to standard output; the exit status is 0 when all modes passed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+die() { printf 'cgroup2: %s\n' "$*" >&2; exit 2; }
+[ "$(stat -fc %T /sys/fs/cgroup)" = cgroup2fs ] || die "this host does not use cgroup v2 alone (see: stat -fc %T /sys/fs/cgroup)"
+[ "$(id -u)" != 0 ] || die "run this as an ordinary user who may use sudo: the modes of both are checked"
+sudo -n true 2>/dev/null || sudo -v || die "sudo is needed, for the checks as root"
+for f in agentbox cgroup.test e2e.test; do [ -x bin/$f ] || die "bin/$f is missing: make test-cgroup2"; done
+
+export AGENTBOX_BIN=$PWD/bin/agentbox
+export AGENTBOX_TEST_DIR=${AGENTBOX_TEST_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/agentbox-test}
+mkdir -p "$AGENTBOX_TEST_DIR"
+tests='^Test(POS07|CPULimit|B071|BACK04|BACK08)'
+failed=()
+
+# mode NAME COMMAND…: runs all checks below COMMAND.
+mode() {
+	local name=$1 began=$SECONDS log
+	shift
+	printf '\n==> %s\n' "$name"
+	log=$(mktemp)
+	"$@" env AGENTBOX_BIN="$AGENTBOX_BIN" AGENTBOX_TEST_DIR="$AGENTBOX_TEST_DIR" \
+		sh -c 'cat /proc/self/cgroup
+			cd internal/cgroup && ../../bin/cgroup.test -test.v && cd ../e2e &&
+			../../bin/e2e.test -test.v -test.timeout 60m -test.run "$1"' sh "$tests" >"$log" 2>&1 || failed+=("$name")
+	grep -E '^ *--- |^0::|^PASS|^FAIL|_test.go|panic' "$log" || true
+	rm -f "$log"
+	printf '    %d s\n' $((SECONDS - began))
+}
+
+bin/agentbox --data-dir "$AGENTBOX_TEST_DIR" images ls | grep -q '^small ' ||
+	bin/agentbox --data-dir "$AGENTBOX_TEST_DIR" images build small ${MIRROR:+--mirror "$MIRROR"}
+
+# Owners and laid out programs are per user: root gets a directory of its own with
+# the same images.
+rootdir=$(mktemp -d /tmp/abXXXX)
+trap 'sudo rm -rf "$rootdir"' EXIT
+cp -r "$AGENTBOX_TEST_DIR/images" "$rootdir/"
+sudo chown -R 0:0 "$rootdir"
+
+user_dir=$AGENTBOX_TEST_DIR
+AGENTBOX_TEST_DIR=$rootdir mode "root" sudo
+AGENTBOX_TEST_DIR=$user_dir
+mode "ordinary user, delegated scope" systemd-run --user --scope -q -p Delegate=yes
+mode "ordinary user, not delegated" env
+
+left=$(find /sys/fs/cgroup -type d -path '*/agentbox/*' | head)
+[ -z "$left" ] || failed+=("control groups are left: $left")
+if [ ${#failed[@]} -gt 0 ]; then
+	printf '\nFAILED: %s\n' "${failed[@]}"
+	exit 1
+fi
+printf '\nall modes passed on Linux %s, %s\n' "$(uname -r)" "$(systemctl --version | head -n1)"
