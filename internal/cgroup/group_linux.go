@@ -30,6 +30,20 @@ func (g *Group) ID() string { return g.id }
 // Dirs are the group's directories on the host, sorted.
 func (g *Group) Dirs() []string { return g.distinct() }
 
+// JoinFiles are the files into which a process that [Group.Enter] did not put
+// into the group writes "0" to join it, with all its threads. There are none
+// where Enter does that or where there is no group.
+func (g *Group) JoinFiles() []string {
+	if g.mode != V2 {
+		return nil
+	}
+	var files []string
+	for _, dir := range g.distinct() {
+		files = append(files, path.Join(dir, procs))
+	}
+	return files
+}
+
 func (g *Group) distinct() []string {
 	return slices.Compact(slices.Sorted(maps.Values(g.dirs)))
 }

@@ -87,7 +87,7 @@ func (r *runner) watchSize(ctx context.Context, p *client.Process) (stop func())
 			select {
 			case <-changed:
 				if cols, rows := r.size(); cols > 0 {
-					_ = p.Resize(ctx, cols, rows) // the next change tries again
+					_ = p.Resize(cols, rows) // the next change tries again
 				}
 			case <-ctx.Done():
 				return

@@ -26,6 +26,9 @@ type Options struct {
 	// Nil: nothing to do. Errors are the implementation's to handle: a session
 	// begins whatever becomes of it.
 	Hello func(*guestv1.Hello)
+	// Idle is told when no command has run for some seconds; a time to give
+	// memory back. Nil: nothing to do.
+	Idle func()
 }
 
 // Agent serves the guest protocol. It outlives its sessions.
@@ -41,7 +44,7 @@ type Agent struct {
 
 // New makes an agent that has no session yet.
 func New(o Options) *Agent {
-	return &Agent{opt: o, execs: newExecs(o.Launcher), started: time.Now()}
+	return &Agent{opt: o, execs: newExecs(o.Launcher, o.Idle), started: time.Now()}
 }
 
 // Close ends the session and all commands.

@@ -33,10 +33,18 @@ type execs struct {
 	live  int     // that run
 	old   []*exec // that ended, oldest first
 	sweep *time.Timer
+	idle  *time.Timer // runs when nothing has run for idleAfter
 }
 
-func newExecs(l Launcher) *execs {
+// idleAfter is longer than the pauses in a series of commands.
+const idleAfter = 2 * time.Second
+
+func newExecs(l Launcher, idle func()) *execs {
 	m := &execs{launcher: l, byID: map[string]*exec{}}
+	if idle == nil {
+		idle = func() {}
+	}
+	m.idle = time.AfterFunc(idleAfter, idle)
 	m.configure(&guestv1.GuestConfig{})
 	return m
 }
@@ -94,6 +102,7 @@ func (m *execs) start(q *guestv1.ExecRequest, attach bool) (*exec, *reader, erro
 // launch runs e; mu is held.
 func (m *execs) launch(e *exec) {
 	m.live++
+	m.idle.Stop()
 	m.running.Add(1)
 	go func() {
 		defer m.running.Done()
@@ -126,6 +135,9 @@ func (m *execs) release() {
 		m.queue[0] = nil
 		m.queue = m.queue[1:]
 		m.launch(next)
+	}
+	if m.live == 0 {
+		m.idle.Reset(idleAfter)
 	}
 }
 
@@ -242,5 +254,6 @@ func (m *execs) close() {
 	m.running.Wait()
 	m.mu.Lock()
 	stopTimer(m.sweep)
+	m.idle.Stop()
 	m.mu.Unlock()
 }

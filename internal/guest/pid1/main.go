@@ -31,7 +31,9 @@ func Init(build string) error {
 	if err != nil {
 		return err
 	}
-	s.agent = agent.New(agent.Options{Launcher: l, Files: &files{u, l.config}, Build: build, Hello: takeHostname})
+	s.agent = agent.New(agent.Options{
+		Launcher: l, Files: &files{u, l.config}, Build: build, Hello: takeHostname, Idle: debug.FreeOSMemory,
+	})
 	go func() { warn(s.listen()) }()
 	return s.serveDonated()
 }

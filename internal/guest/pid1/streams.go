@@ -104,6 +104,11 @@ func (s *streams) listen() error {
 	if err := os.Mkdir(ControlDir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make %s: %w", ControlDir, err)
 	}
+	// An image may have put something there.
+	if err := errors.Join(os.Chown(ControlDir, 0, 0), os.Chmod(ControlDir, 0o700)); err != nil {
+		return fmt.Errorf("secure %s: %w", ControlDir, err)
+	}
+	_ = os.Remove(controlPath)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: controlPath, Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("listen for the host's helper: %w", err)

@@ -104,9 +104,13 @@ func (b *box) boot(spec runtime.Spec) (err error) {
 		return err
 	}
 	defer closeAll(files)
+	// Inside, so that a process is in the group from its birth where the host
+	// can do that. Where it can't, the process joins by a donated file.
 	err = withHiddenStreams(func() error {
-		b.c, err = container.New(b.conf, container.Args{ID: b.rec.engineID(), Spec: oci, BundleDir: b.dir, PassFiles: files})
-		return err
+		return b.group.Enter(func() error {
+			b.c, err = container.New(b.conf, container.Args{ID: b.rec.engineID(), Spec: oci, BundleDir: b.dir, PassFiles: files})
+			return err
+		})
 	})
 	if err != nil {
 		return b.explain(fmt.Errorf("start the sandbox process: %w", err))
@@ -137,8 +141,8 @@ func (b *box) donate(l sandbox.Limits) (_ map[int]*os.File, err error) {
 	if files[passArgs], err = pipeWith(strings.Join(bootFlags(l), "\n")); err != nil {
 		return nil, err
 	}
-	for i, dir := range b.group.Dirs() {
-		if files[passCgroup+i], err = os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0); err != nil {
+	for i, name := range b.group.JoinFiles() {
+		if files[passCgroup+i], err = os.OpenFile(name, os.O_WRONLY, 0); err != nil {
 			return nil, fmt.Errorf("open cgroup: %w", err)
 		}
 	}
