@@ -35,6 +35,7 @@ var layers = []struct {
 	{"agentbox/internal/owner", []string{"agentbox/internal/ids", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/doctor", []string{"agentbox/internal/cgroup", "agentbox/internal/sandbox", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/programs", []string{"github.com/klauspost/compress/zstd", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/image/erofs/erofstest", nil},
 	{"agentbox/internal/image/erofs", []string{"golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/image", []string{"agentbox/internal/image/erofs", "agentbox/images", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup",
 		"github.com/klauspost/compress/zstd", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
@@ -70,6 +71,8 @@ var testMay = []string{"go.uber.org/goleak", "pgregory.net/rapid", "github.com/r
 // testRows are further imports of single packages' tests.
 var testRows = map[string][]string{
 	"agentbox/internal/runtime/gvisor": {"agentbox/internal/runtime/runtimetest", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/image/...", "agentbox/internal/programs"},
+	"agentbox/internal/image/erofs":    {"agentbox/internal/image/erofs/erofstest"},
+	"agentbox/internal/image":          {"agentbox/internal/image/erofs/erofstest"},
 	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
 }
 

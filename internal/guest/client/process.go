@@ -326,6 +326,11 @@ func (p *Process) Detach() error {
 	return err
 }
 
+// Abandon drops the stream without a word: for the guest the command's client
+// is gone, and the command's OnDisconnect says what becomes of it. Wait then
+// returns an error.
+func (p *Process) Abandon() { p.abandon() }
+
 // abandon drops the stream: for the guest, its client has gone.
 func (p *Process) abandon() {
 	p.stopDeadline()

@@ -38,6 +38,9 @@ const (
 // lives in the same control group as user code.
 const engineMemory = 64 * sandbox.MiB
 
+// limits are those that a caller may require.
+var limits = []string{sandbox.LimitMemory, sandbox.LimitCPUs, sandbox.LimitPids, sandbox.LimitDisk}
+
 // Create implements runtime.Runtime.
 func (r *Runtime) Create(ctx context.Context, spec runtime.Spec) (err error) {
 	b, undo, err := r.makeBox(ctx, spec)
@@ -65,6 +68,9 @@ func (r *Runtime) makeBox(ctx context.Context, spec runtime.Spec) (*box, *cleanu
 	}
 	unlimited := r.notEnforced()
 	for _, l := range spec.Require {
+		if !slices.Contains(limits, l) {
+			return nil, nil, fmt.Errorf("no limit is called %q: %w", l, errdefs.ErrInvalidArgument)
+		}
 		if slices.Contains(unlimited, l) {
 			return nil, nil, fmt.Errorf("the limit of %s can't be enforced here (%s): %w", l, r.opts.Cgroups.Reason(), errdefs.ErrFailedPrecondition)
 		}
