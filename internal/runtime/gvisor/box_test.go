@@ -131,4 +131,3 @@ func (b *box) suspendAndResume() {
 	b.ok(s.Resume(b.ctx, b.spec, image))
 	b.connect()
 }
-
