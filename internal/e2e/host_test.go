@@ -172,8 +172,8 @@ func TestCPULimitHolds(t *testing.T) {
 	})
 }
 
-// B071: the verdict of a sandbox that the kernel's OOM killer met says so.
-func TestB071(t *testing.T) {
+// B071 again: the verdict of a sandbox that the kernel's OOM killer met says so.
+func TestB071_Verdict(t *testing.T) {
 	needLimits(t)
 	v := RunJSON(t, []string{"--memory", "200m"}, "python3", "-c", "b = bytearray(10**9)")
 	if v.ExitCode != 137 || !v.OOMKilled || v.Outcome != "oom" || !strings.Contains(v.Reason, "memory") {
@@ -276,9 +276,9 @@ func noexecDir(t *testing.T) string {
 	return dir
 }
 
-// B045: where no sandbox can be set up, that is an error with its cause, never
+// B045 again: where no sandbox can be set up, that is an error with its cause, never
 // a success that ran nothing and never a command that ran without a sandbox.
-func TestB045(t *testing.T) {
+func TestB045_Host(t *testing.T) {
 	refused := func(t *testing.T, out Out) {
 		t.Helper()
 		if out.Code != 125 || out.Stdout != "" || strings.TrimSpace(out.Stderr) == "" {
