@@ -143,7 +143,8 @@ func (f *runFlags) request(cmd *cobra.Command, name string) (local.Request, erro
 	// What the user did not choose gives way to the host; what he did is checked.
 	defaults := sandbox.Limits{}.WithDefaults().Clamp(maximum)
 	req.Limits = fill(l, defaults).WithDefaults()
-	req.Limits.Shm = min(req.Limits.Shm, req.Limits.Memory)
+	// It counts against the memory, so more of it would be an empty promise.
+	maximum.Shm = min(maximum.Shm, req.Limits.Memory)
 	return req, req.Limits.Check(maximum)
 }
 
