@@ -5,9 +5,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,8 +26,10 @@ const (
 	passChannel   = 3    // stream to the guest agent
 	passFilestore = 1000 // file that holds the writable layer
 	passArgs      = 1001 // more arguments for boot, one a line; read and closed
-	passCgroup    = 1010 // and up: "tasks" files of the cgroups to join; written and closed
-	passEnd       = 1100
+	passCgroup    = 1010 // and up: files to join cgroups by; written and closed
+
+	passCgroupThreads = 1030 // and up: the same, to be written by each thread
+	passEnd           = 1050
 )
 
 // Where donated files that stay open are moved to. Their numbers are part of a
@@ -76,8 +81,10 @@ func bootArgs(args []string) ([]string, error) {
 		case n == passArgs:
 			arg = ""
 			extra, err = readAll(fd)
-		case n >= passCgroup && n < passEnd:
+		case n >= passCgroup && n < passCgroupThreads:
 			arg, err = "", joinCgroup(fd)
+		case n >= passCgroupThreads && n < passEnd:
+			arg, err = "", joinThreads(fd)
 		}
 		if err != nil {
 			return nil, err
@@ -122,6 +129,21 @@ func joinCgroup(fd int) error {
 	defer unix.Close(fd)
 	if _, err := unix.Write(fd, []byte("0")); err != nil {
 		return fmt.Errorf("join cgroup: %w", err)
+	}
+	return nil
+}
+
+// joinThreads moves each thread of this process into the cgroup whose thread
+// list fd is. The kernel moves a thread that moves itself without the lock that
+// makes a process wait for the whole machine. Threads that start later are born
+// where the thread is that starts them.
+func joinThreads(fd int) error {
+	defer unix.Close(fd)
+	self := []byte("0")
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&self[0])), uintptr(len(self)))
+	runtime.KeepAlive(self)
+	if errno != 0 {
+		return fmt.Errorf("join cgroup: %w", errno)
 	}
 	return nil
 }

@@ -212,9 +212,7 @@ func probeStalled(e *local.Engine) (any, error) {
 		return nil, err
 	}
 	for _, p := range all {
-		if err := p.Close(); err != nil {
-			return nil, err
-		}
+		p.Abandon()
 	}
 	close(client20.release)
 	limit := time.Now().Add(sandbox.DisconnectGrace + Slack())

@@ -135,7 +135,7 @@ func TestPOS07_BackstopIsNotReached(t *testing.T) {
 	inSandbox(t, []string{"--pids", "256"}, script, func(file func(string) string) {
 		now, err1 := strconv.Atoi(file("pids.current"))
 		most, err2 := strconv.Atoi(file("pids.max"))
-		if err1 != nil || err2 != nil || now > most/2 {
+		if err1 != nil || err2 != nil || now < 256 || now > most/2 {
 			t.Errorf("%s of %s host tasks with 256 guest processes", file("pids.current"), file("pids.max"))
 		}
 		if n := file("pids.events"); n != "max 0" {
@@ -165,15 +165,15 @@ func TestCPULimitHolds(t *testing.T) {
 		before, began := used(), time.Now()
 		time.Sleep(3 * time.Second) // 30 periods of the quota
 		share := float64(used()-before) / float64(time.Since(began))
-		if share > 0.4 {
-			t.Errorf("the sandbox got %.2f of a core, want at most 0.3", share)
+		if share < 0.05 || share > 0.4 {
+			t.Errorf("the sandbox got %.2f of a core, want about 0.3", share)
 		}
 		t.Logf("a busy loop with 0.3 CPUs got %.2f", share)
 	})
 }
 
-// B071: the verdict of a sandbox that the kernel's OOM killer met says so.
-func TestB071(t *testing.T) {
+// B071 again: the verdict of a sandbox that the kernel's OOM killer met says so.
+func TestB071_Verdict(t *testing.T) {
 	needLimits(t)
 	v := RunJSON(t, []string{"--memory", "200m"}, "python3", "-c", "b = bytearray(10**9)")
 	if v.ExitCode != 137 || !v.OOMKilled || v.Outcome != "oom" || !strings.Contains(v.Reason, "memory") {
@@ -276,9 +276,9 @@ func noexecDir(t *testing.T) string {
 	return dir
 }
 
-// B045: where no sandbox can be set up, that is an error with its cause, never
+// B045 again: where no sandbox can be set up, that is an error with its cause, never
 // a success that ran nothing and never a command that ran without a sandbox.
-func TestB045(t *testing.T) {
+func TestB045_Host(t *testing.T) {
 	refused := func(t *testing.T, out Out) {
 		t.Helper()
 		if out.Code != 125 || out.Stdout != "" || strings.TrimSpace(out.Stderr) == "" {

@@ -42,6 +42,8 @@ var excluded = []string{
 	"path-exclude=/usr/share/man/*", "path-exclude=/usr/share/info/*", "path-exclude=/usr/share/groff/*",
 	"path-exclude=/usr/share/locale/*", "path-include=/usr/share/locale/locale.alias",
 	"path-exclude=/usr/share/lintian/*", "path-exclude=/usr/share/linda/*",
+	// 30 MB that look into compilers.
+	"path-exclude=/usr/bin/*-lto-dump-*",
 	// The mark that makes pip refuse to work outside of virtual environments.
 	"path-exclude=/usr/lib/python3*/EXTERNALLY-MANAGED",
 	"force-confold", "force-unsafe-io",
@@ -70,7 +72,7 @@ func (b *bootstrap) run(ctx context.Context, w io.Writer) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("run mmdebstrap: %w", err)
 	}
-	log := &logWriter{progress: progress{report: b.report, want: len(b.recipe.Packages)}}
+	log := &logWriter{progress: progress{report: b.report}}
 	cmd.Stderr = log
 	// The kernel ends mmdebstrap when the thread that started it ends.
 	runtime.LockOSThread()

@@ -131,7 +131,7 @@ const maxSource = 128 << 30
 
 // commit gives the tar in src a name, when it proves to make a good image.
 func (s *Store) commit(ctx context.Context, src *sourceWriter, r record, report func(Event)) (Image, error) {
-	digest, err := src.finish(s)
+	digest, err := src.finish(ctx, s)
 	if err != nil {
 		return Image{}, err
 	}

@@ -151,21 +151,17 @@ func (zeros) Read(p []byte) (int, error) {
 func (s *files) putTar(w http.ResponseWriter, r *http.Request) {
 	q := paramsOf(r)
 	root := q.v.Get("path")
-	in := &tarIn{
-		root: root, ctx: r.Context(), buf: make([]byte, copyBuffer),
-		maxBytes: q.number("max_bytes", math.MaxInt64, 10), maxEntries: q.number("max_entries", MaxTarEntries, 10),
-	}
+	maxBytes, maxEntries := q.number("max_bytes", math.MaxInt64, 10), q.number("max_entries", MaxTarEntries, 10)
 	defer s.slot()()
 	err := q.err
 	if err == nil {
 		err = s.as(q.v.Get("user"), func(fsys FS) error {
-			in.fsys = fsys
 			if q.flag("parents") {
 				if err := mkdirAll(fsys, root, 0o755); err != nil {
 					return err
 				}
 			}
-			return in.extract(r.Body)
+			return Extract(r.Context(), fsys, root, r.Body, maxBytes, maxEntries)
 		}, root)
 	}
 	if err != nil {

@@ -326,12 +326,10 @@ func (p *Process) Detach() error {
 	return err
 }
 
-// Close stops following the command. For the guest its client has gone: what
-// becomes of the command is its OnDisconnect.
-func (p *Process) Close() error {
-	p.abandon()
-	return nil
-}
+// Abandon drops the stream without a word: for the guest the command's client
+// is gone, and the command's OnDisconnect says what becomes of it. Wait then
+// returns an error.
+func (p *Process) Abandon() { p.abandon() }
 
 // abandon drops the stream: for the guest, its client has gone.
 func (p *Process) abandon() {

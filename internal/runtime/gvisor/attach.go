@@ -27,13 +27,27 @@ func (b *box) attach(ctx context.Context) (net.Conn, error) {
 	if err := errors.Join(ctx.Err(), b.must(sandbox.Live)); err != nil {
 		return nil, err
 	}
-	if conn := b.conn; conn != nil {
-		b.conn = nil
-		return conn, nil
+	conn := b.conn
+	b.conn = nil
+	if conn == nil {
+		ctx, cancel := context.WithTimeout(ctx, attachTimeout)
+		defer cancel()
+		var err error
+		if conn, err = b.handOver(ctx); err != nil {
+			return nil, err
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
-	defer cancel()
-	return b.handOver(ctx)
+	b.attached(conn)
+	return conn, nil
+}
+
+// attached notes the stream in use. The one before ends: the agent lets go of
+// it, but can't close the donated one, which a checkpoint needs.
+func (b *box) attached(conn net.Conn) {
+	if b.inUse != nil {
+		b.inUse.Close() // its owner may have done so
+	}
+	b.inUse = conn
 }
 
 // handOver makes a stream and lets a helper hand its other end to the agent.
