@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 	"time"
 
 	"agentbox/internal/cleanup"
@@ -41,10 +42,9 @@ type Sandbox struct {
 	engine  *Engine
 	limits  sandbox.Limits
 	session *client.Session
-	ended   <-chan runtime.Event
+	end     *end
 	release func()
 	once    sync.Once
-	event   *runtime.Event // what ended received
 }
 
 // Create makes a sandbox and connects to its agent. It leaves nothing behind
@@ -59,7 +59,7 @@ func (e *Engine) Create(ctx context.Context, req Request) (_ *Sandbox, err error
 	undo.Add(func() error { release(); return nil })
 
 	s := &Sandbox{ID: ids.UID(), engine: e, limits: req.Limits, release: release}
-	s.ended = e.expect(s.ID)
+	s.end = e.expect(s.ID)
 	undo.Add(func() error { e.forget(s.ID); return nil })
 	spec := runtime.Spec{
 		ID: s.ID, Limits: req.Limits, Require: req.Require,
@@ -122,9 +122,16 @@ func (s *Sandbox) Destroy(ctx context.Context) error {
 	return err
 }
 
-// Start starts a command; its result comes from [Sandbox.Wait].
+// Start starts a command; its result comes from [Sandbox.Wait]. In a sandbox
+// that has ended the error says why.
 func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command, out client.Output) (*client.Process, error) {
-	return s.session.Start(ctx, "run-"+ids.Hex(6), cmd, out)
+	p, err := s.session.Start(ctx, "run-"+ids.Hex(6), cmd, out)
+	if err != nil && s.session.Err() != nil {
+		if why := s.why(ctx); why != nil {
+			err = fmt.Errorf("%w: %w", why, err)
+		}
+	}
+	return p, err
 }
 
 // Wait waits for p. A command that went down with the sandbox has the result
@@ -144,13 +151,9 @@ func (s *Sandbox) Wait(ctx context.Context, p *client.Process) (*sandbox.Result,
 	if ev == nil {
 		return res, err
 	}
-	if res == nil {
-		res = &sandbox.Result{ExecID: p.ID()}
-	}
-	res.Outcome, res.Reason = sandbox.Lost, deathText(*ev)
+	res.Outcome, res.Reason = sandbox.Lost, s.deathText(*ev)
 	if ev.Reason == sandbox.ReasonOOM {
-		res.Outcome, res.Signal = sandbox.OOM, 9
-		res.Reason = fmt.Sprintf("the memory limit of %s was reached", sandbox.FormatSize(s.limits.Memory))
+		res.Outcome, res.Signal = sandbox.OOM, int(syscall.SIGKILL)
 	}
 	return res, nil
 }
@@ -158,28 +161,28 @@ func (s *Sandbox) Wait(ctx context.Context, p *client.Process) (*sandbox.Result,
 // death waits briefly for the back end's word on why the sandbox ended: it
 // comes some milliseconds after the stream broke.
 func (s *Sandbox) death(ctx context.Context) *runtime.Event {
-	if s.event != nil {
-		return s.event
-	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	select {
-	case ev := <-s.ended:
-		s.event = &ev
+	case <-s.end.done:
+		return &s.end.event
 	case <-ctx.Done():
+		return nil
 	}
-	return s.event
 }
 
 // why is the sandbox's death as an error, nil when it lives.
 func (s *Sandbox) why(ctx context.Context) error {
 	if ev := s.death(ctx); ev != nil {
-		return errors.New(deathText(*ev))
+		return errors.New(s.deathText(*ev))
 	}
 	return nil
 }
 
-func deathText(ev runtime.Event) string {
+func (s *Sandbox) deathText(ev runtime.Event) string {
+	if ev.Reason == sandbox.ReasonOOM {
+		return fmt.Sprintf("the memory limit of %s was reached", sandbox.FormatSize(s.limits.Memory))
+	}
 	t := "the sandbox ended: " + string(ev.Reason)
 	if ev.Detail != "" {
 		t += ": " + ev.Detail
