@@ -127,7 +127,7 @@ func (osTree) Owner(dir string) (int, error) {
 // Delegated runs systemctl: nothing in the file system tells. (systemd sets an
 // attribute on delegated units, but only the system's manager does.)
 func (osTree) Delegated(unit string) (bool, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // a busy machine takes seconds
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "systemctl", "--user", "show", "--property=Delegate", "--value", "--", unit).Output()
 	if err != nil {
