@@ -177,17 +177,16 @@ func (p *process) fork(file string, argv []string, attr *syscall.ProcAttr, f for
 		defer p.job.close()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, p.job.fd
 	}
-	for try := range forkTries {
+	for end := time.Now().Add(forkPatience); ; time.Sleep(forkPause) {
 		p.pid, p.exit, err = p.l.reaper.launch(func() (pid int, err error) {
 			if e := f(func() { pid, err = syscall.ForkExec(file, argv, attr) }); e != nil {
 				err = e
 			}
 			return pid, err
 		})
-		if err != syscall.EAGAIN {
+		if err != syscall.EAGAIN || time.Now().After(end) {
 			break
 		}
-		time.Sleep(time.Duration(try+1) * 20 * time.Millisecond)
 	}
 	if err != nil && p.job != nil {
 		p.job.remove()
@@ -195,6 +194,8 @@ func (p *process) fork(file string, argv []string, attr *syscall.ProcAttr, f for
 	return err
 }
 
-// forkTries: a sandbox at its limit of processes often has room a moment later.
-// The waits add up to 0.9 seconds.
-const forkTries = 9
+// A sandbox at its limit of processes often has room a moment later.
+const (
+	forkPatience = time.Second
+	forkPause    = 50 * time.Millisecond
+)
