@@ -80,7 +80,7 @@ func (a *Agent) Serve(conn net.Conn, adopted bool) error {
 		return err
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	s := &session{agent: a, adopted: adopted, conn: conn}
+	s := &session{agent: a, adopted: adopted, conn: conn, ready: make(chan struct{})}
 	reply := a.greet(hello, s)
 	if err := guest.WriteReply(conn, reply); err != nil {
 		a.leave(s)
@@ -169,6 +169,7 @@ type session struct {
 	adopted bool
 	conn    net.Conn
 
+	ready   chan struct{} // closed when mux is set
 	mu      sync.Mutex
 	mux     *yamux.Session
 	dropped bool
@@ -188,6 +189,7 @@ func (s *session) serve() error {
 		return err
 	}
 	defer mux.Close()
+	close(s.ready)
 	srv := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: firstFrame,
@@ -215,13 +217,12 @@ func (s *session) drop() {
 }
 
 func (s *session) open() (net.Conn, error) {
-	s.mu.Lock()
-	mux := s.mux
-	s.mu.Unlock()
-	if mux == nil {
+	select {
+	case <-s.ready:
+	case <-time.After(firstFrame):
 		return nil, guest.Errorf(errdefs.ErrUnavailable, "the session has not begun")
 	}
-	c, err := mux.Open()
+	c, err := s.mux.Open()
 	if err != nil {
 		return nil, guest.Errorf(errdefs.ErrUnavailable, "open a stream to the host: %v", err)
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"archive/tar"
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -38,11 +39,9 @@ func (s *files) getTar(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		sendBody(w, r, func(w io.Writer) error {
-			t := &tarOut{ctx: r.Context(), fsys: fsys, w: tar.NewWriter(w), buf: make([]byte, copyBuffer)}
-			if err := t.tree(root); err != nil {
-				return err
-			}
-			return t.w.Close()
+			b := bufio.NewWriterSize(w, copyBuffer) // headers and small files go together
+			t := &tarOut{ctx: r.Context(), fsys: fsys, w: tar.NewWriter(b), buf: make([]byte, copyBuffer)}
+			return errors.Join(t.tree(root), t.w.Close(), b.Flush())
 		})
 		return nil
 	}, root)
@@ -151,21 +150,17 @@ func (zeros) Read(p []byte) (int, error) {
 func (s *files) putTar(w http.ResponseWriter, r *http.Request) {
 	q := paramsOf(r)
 	root := q.v.Get("path")
-	in := &tarIn{
-		root: root, ctx: r.Context(), buf: make([]byte, copyBuffer),
-		maxBytes: q.number("max_bytes", math.MaxInt64, 10), maxEntries: q.number("max_entries", MaxTarEntries, 10),
-	}
+	maxBytes, maxEntries := q.number("max_bytes", math.MaxInt64, 10), q.number("max_entries", MaxTarEntries, 10)
 	defer s.slot()()
 	err := q.err
 	if err == nil {
 		err = s.as(q.v.Get("user"), func(fsys FS) error {
-			in.fsys = fsys
 			if q.flag("parents") {
 				if err := mkdirAll(fsys, root, 0o755); err != nil {
 					return err
 				}
 			}
-			return in.extract(r.Body)
+			return Extract(r.Context(), fsys, root, r.Body, maxBytes, maxEntries)
 		}, root)
 	}
 	if err != nil {

@@ -45,6 +45,12 @@ type tarDir struct {
 // maxTimes bounds how many directories get their times.
 const maxTimes = 20_000
 
+// Extract unpacks an archive below root as tarIn does; maxBytes 0 is no limit.
+func Extract(ctx context.Context, fsys FS, root string, r io.Reader, maxBytes, maxEntries int64) error {
+	t := &tarIn{ctx: ctx, fsys: fsys, root: root, maxBytes: maxBytes, maxEntries: maxEntries, buf: make([]byte, copyBuffer)}
+	return t.extract(r)
+}
+
 func (t *tarIn) extract(r io.Reader) error {
 	i, err := t.fsys.Stat(t.root, true)
 	if err != nil {

@@ -103,7 +103,7 @@ func (s *Session) do(ctx context.Context, method, path string, q url.Values, bod
 		return nil, s.explain(ctx, a, err)
 	}
 	head.left = math.MaxInt64
-	if a.StatusCode >= 300 {
+	if a.StatusCode < 200 || a.StatusCode >= 300 {
 		defer a.close()
 		return nil, decodeError(a.Response)
 	}
@@ -171,7 +171,11 @@ func (s *Session) callBounded(ctx context.Context, method string, q, a proto.Mes
 		return err
 	}
 	defer r.close()
-	b, err = io.ReadAll(&boundedReader{r.Body, limit})
+	return readAnswer(ctx, r, a, limit)
+}
+
+func readAnswer(ctx context.Context, r *answer, a proto.Message, limit int64) error {
+	b, err := io.ReadAll(&boundedReader{r.Body, limit})
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

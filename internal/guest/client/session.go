@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -35,7 +36,7 @@ type Options struct {
 // called from any goroutine.
 type Session struct {
 	mux   *yamux.Session
-	conn  *countedConn
+	conn  *hostConn
 	reply *guestv1.HelloReply
 	tasks sync.WaitGroup // goroutines of the session
 	srv   *http.Server
@@ -62,7 +63,10 @@ func New(ctx context.Context, conn net.Conn, o Options) (*Session, error) {
 		conn.Close()
 		return nil, err
 	}
-	s := &Session{conn: &countedConn{Conn: conn}, reply: reply, done: make(chan struct{})}
+	if e, ok := conn.(interface{ Established() }); ok {
+		e.Established() // the back end may end the stream before
+	}
+	s := &Session{conn: &hostConn{Conn: conn}, reply: reply, done: make(chan struct{})}
 	s.mux, err = guest.NewMux(s.conn, true)
 	if err != nil {
 		conn.Close()
@@ -117,7 +121,7 @@ func (s *Session) watch() {
 	switch {
 	case s.closing.Load():
 		s.err = nil
-	case s.conn.eof.Load():
+	case s.conn.dropped.Load():
 		s.err = fmt.Errorf("%w: the sandbox ended or another session took over", errdefs.ErrUnavailable)
 	default:
 		s.err = fmt.Errorf("%w: the guest's stream broke", errdefs.ErrUnavailable)
@@ -155,39 +159,62 @@ func (s *Session) Close() error {
 // returns nil, no stream of this session is open in the guest; after an error
 // the sandbox must not be checkpointed.
 func (s *Session) Quiesce(ctx context.Context) error {
-	a := new(guestv1.QuiesceResponse)
-	if err := s.call(ctx, "Quiesce", new(guestv1.QuiesceRequest), a); err != nil {
-		return fmt.Errorf("quiesce the guest: %w", err)
+	s.closing.Store(true) // the guest may end the session before its answer is read
+	adopted, err := s.quiesce(ctx)
+	if err == nil && adopted && !s.conn.dropped.Load() {
+		err = fmt.Errorf("%w: it still holds the stream", errdefs.ErrUnavailable)
 	}
-	if a.GetAdopted() {
-		// End-of-file is the proof that the guest dropped the socket.
-		select {
-		case <-s.mux.CloseChan():
-		case <-time.After(quiesceTimeout):
-		case <-ctx.Done():
-		}
-		if !s.conn.eof.Load() {
-			_ = s.Close()
-			return fmt.Errorf("quiesce the guest: %w: it still holds the stream", errdefs.ErrUnavailable)
-		}
+	if err != nil {
+		_ = s.Close()
+		return fmt.Errorf("quiesce the guest: %w", err)
 	}
 	return s.Close()
 }
 
-// quiesceTimeout is how long the guest may take to drop its socket; it needs a
-// millisecond.
-const quiesceTimeout = 2 * time.Second
-
-// countedConn remembers whether the guest closed the stream.
-type countedConn struct {
-	net.Conn
-	eof atomic.Bool
+// quiesce asks, and waits for the end of an adopted stream, which is the proof
+// that the guest dropped its socket. Until then nothing more is written: the
+// stream of the request stays open.
+func (s *Session) quiesce(ctx context.Context) (adopted bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, quiesceTimeout)
+	defer cancel()
+	r, err := s.do(ctx, http.MethodPost, guest.UnaryPrefix+"Quiesce", nil, nil)
+	if err != nil {
+		return false, err
+	}
+	defer r.close()
+	a := new(guestv1.QuiesceResponse)
+	if err := readAnswer(ctx, r, a, maxErrorBody); err != nil || !a.GetAdopted() {
+		return false, err
+	}
+	select {
+	case <-s.mux.CloseChan():
+	case <-ctx.Done():
+	}
+	return true, nil
 }
 
-func (c *countedConn) Read(p []byte) (int, error) {
+// quiesceTimeout is how long the guest may take to answer and to drop its
+// socket; it needs a millisecond.
+const quiesceTimeout = 5 * time.Second
+
+// hostConn remembers whether the guest dropped the stream.
+type hostConn struct {
+	net.Conn
+	dropped atomic.Bool
+}
+
+func (c *hostConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if errors.Is(err, io.EOF) {
-		c.eof.Store(true)
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		c.dropped.Store(true)
+	}
+	return n, err
+}
+
+func (c *hostConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		c.dropped.Store(true)
 	}
 	return n, err
 }
