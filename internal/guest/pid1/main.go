@@ -5,6 +5,7 @@ package pid1
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime/debug"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +18,7 @@ import (
 // work.
 func Init(build string) error {
 	tuneMemory()
+	takeSignals()
 	s, err := takeStreams()
 	if err != nil {
 		return err
@@ -37,6 +39,12 @@ func Init(build string) error {
 	go func() { warn(s.listen()) }()
 	return s.serveDonated()
 }
+
+// takeSignals keeps signals of guest root from ending the agent: not every kernel
+// protects the first process from those that it has no handler for. Nobody
+// reads the channel. Commands begin with the default handlers, which ignored
+// signals would not give them.
+func takeSignals() { signal.Notify(make(chan os.Signal, 1)) }
 
 // tuneMemory makes the collector keep the heap small: every sandbox has one.
 func tuneMemory() {
