@@ -5,6 +5,7 @@ package pid1
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
 
@@ -18,6 +19,7 @@ import (
 // work.
 func Init(build string) error {
 	tune()
+	takeSignals()
 	s, err := takeStreams()
 	if err != nil {
 		return err
@@ -38,6 +40,12 @@ func Init(build string) error {
 	go func() { warn(s.listen()) }()
 	return s.serveDonated()
 }
+
+// takeSignals keeps signals of guest root from ending the agent: not every kernel
+// protects the first process from those that it has no handler for. Nobody
+// reads the channel. Commands begin with the default handlers, which ignored
+// signals would not give them.
+func takeSignals() { signal.Notify(make(chan os.Signal, 1)) }
 
 // tune makes the runtime modest, since every sandbox has one of it. The agent
 // moves bytes and waits; a second processor for it would cost more in waking
