@@ -102,7 +102,13 @@ type Out struct {
 // Run calls the binary with args and stdin; the call itself must work.
 func Run(t testing.TB, dataDir, stdin string, args ...string) Out {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	return RunWithin(t, 5*time.Minute, dataDir, stdin, args...)
+}
+
+// RunWithin is [Run] for what may take longer.
+func RunWithin(t testing.TB, limit time.Duration, dataDir, stdin string, args ...string) Out {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, Binary(t), args...)
 	cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+dataDir)
