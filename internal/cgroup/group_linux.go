@@ -30,9 +30,9 @@ func (g *Group) ID() string { return g.id }
 // Dirs are the group's directories on the host, sorted.
 func (g *Group) Dirs() []string { return g.distinct() }
 
-// JoinFiles are the files by which a process joins the group. Where perThread is set, each of its
-// threads has to write "0" into every file; else one of them does so for all.
-// There are none on a host without control groups.
+// JoinFiles are the files by which a process joins the group. Where perThread
+// is set, each of its threads has to write "0" into every file; else one of them
+// does so for all. There are none on a host without control groups.
 //
 // A thread that moves itself takes no lock that waits for the whole machine; a
 // process that moves does.

@@ -46,10 +46,15 @@ type users struct {
 
 type table struct {
 	path    string
+	checked time.Time
 	changed time.Time
 	size    int64
 	entries []entry
 }
+
+// fresh is how long names of owners may lag behind the files: a tree of
+// thousands of files must not cost as many looks at them.
+const fresh = time.Second
 
 func newUsers() *users {
 	return &users{passwd: table{path: "/etc/passwd"}, group: table{path: "/etc/group"}}
@@ -132,12 +137,21 @@ func (u *users) names(uid, gid uint32) (user, group string) {
 		}
 		return ""
 	}
-	return name(u.passwd.load(parsePasswd), uid), name(u.group.load(parseGroup), gid)
+	return name(u.passwd.recent(parsePasswd), uid), name(u.group.recent(parseGroup), gid)
+}
+
+// recent is load as of not long ago.
+func (t *table) recent(parse func([]byte) []entry) []entry {
+	if time.Since(t.checked) < fresh {
+		return t.entries
+	}
+	return t.load(parse)
 }
 
 // load reads the file if it changed. One that is missing, or no regular file,
 // is empty.
 func (t *table) load(parse func([]byte) []entry) []entry {
+	t.checked = time.Now()
 	fd, err := unix.Open(t.path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.entries, t.changed = nil, time.Time{}

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package image
+
+import "os/exec"
+
+// Images are built on Linux only.
+
+func endWithUs(*exec.Cmd)     {}
+func privateMounts(*exec.Cmd) {}
+func memoryForScratch() int64 { return 0 }
