@@ -22,6 +22,8 @@ const (
 	envTestDir = "AGENTBOX_TEST_DIR"
 	// envStrict makes a missing prerequisite a failure rather than a skip.
 	envStrict = "AGENTBOX_TEST_STRICT"
+	// envSoak asks for the long versions of tests, which scripts/soak.sh runs.
+	envSoak = "AGENTBOX_SOAK"
 )
 
 // Image that the tests run in.
@@ -39,6 +41,9 @@ func Need(t testing.TB, ok bool, reason string) {
 		t.Skip("this test needs " + reason)
 	}
 }
+
+// Soak reports whether the long versions of tests are asked for.
+func Soak() bool { return os.Getenv(envSoak) != "" }
 
 // Binary is the path of the agentbox under test.
 func Binary(t testing.TB) string {
