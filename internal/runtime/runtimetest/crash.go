@@ -284,6 +284,9 @@ func testRandomKills(e *env) {
 		found := e.destroyAll()
 		e.Logf("round %d: killed %v into %s: found %v", round, delay.Round(time.Millisecond), steps[victim].Op, found)
 		e.states(map[string]sandbox.State{})
+		if steps[victim].Op == "suspend" && slices.Equal(found, []sandbox.State{sandbox.Failed}) {
+			e.resumes(image)
+		}
 		e.checkResidue(before)
 		if e.Failed() {
 			return
@@ -292,6 +295,21 @@ func testRandomKills(e *env) {
 	if got := neighbor.sh("echo fine"); got != "fine\n" {
 		e.Errorf("another owner's sandbox: got %q", got)
 	}
+}
+
+// resumes checks an image whose writer was killed: a sandbox that has ended by
+// itself has completed it.
+func (e *env) resumes(image string) {
+	e.Helper()
+	sus, _ := runtime.As[runtime.Suspender](e.rt)
+	g := &guest{env: e, id: e.newID(), epoch: 100}
+	e.ok(sus.Resume(e.ctx, e.spec(g.id), image))
+	g.connect()
+	if i := g.job("waits"); i.Result.Outcome != sandbox.Running {
+		e.Errorf("after the resume of an image whose writer was killed: %+v", i)
+	}
+	e.ok(g.s.Close())
+	e.ok(e.rt.Destroy(e.ctx, g.id))
 }
 
 // steps are the life of a sandbox.
