@@ -148,13 +148,23 @@ func TestB237(t *testing.T) {
 func TestB239(t *testing.T) {
 	t.Parallel()
 	const try = `
-import ctypes
+import ctypes, os, signal
 libc = ctypes.CDLL(None, use_errno=True)
-print(libc.syscall(101, 0, 0, 0, 0))          # ptrace(PTRACE_TRACEME)
+child = os.fork()
+if child == 0:
+    traced = libc.syscall(101, 0, 0, 0, 0)  # ptrace(PTRACE_TRACEME)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os._exit(traced & 0xff)
+_, status = os.waitpid(child, 0)
+print("stopped", os.WIFSTOPPED(status))
+print("resumed", libc.syscall(101, 7, child, 0, 0))  # PTRACE_CONT
+_, status = os.waitpid(child, 0)
+print("ended", os.WEXITSTATUS(status))
 print(libc.syscall(425, 8, ctypes.create_string_buffer(120)), ctypes.get_errno())  # io_uring_setup: ENOSYS
 `
 	res := Shared(t).Exec(sandbox.Command{Argv: []string{"python3", "-c", try}}, nil)
-	WantExit(t, res, 0, "0\n-1 38\n", "")
+	WantExit(t, res, 0, "stopped True\nresumed 0\nended 0\n-1 38\n", "")
+	documented(t, "ptrace")
 }
 
 // TestB240: nested namespaces end in success or a clean error.
