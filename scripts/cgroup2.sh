@@ -19,7 +19,7 @@ for f in agentbox cgroup.test e2e.test; do [ -x bin/$f ] || die "bin/$f is missi
 export AGENTBOX_BIN=$PWD/bin/agentbox
 export AGENTBOX_TEST_DIR=${AGENTBOX_TEST_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/agentbox-test}
 mkdir -p "$AGENTBOX_TEST_DIR"
-tests='^Test(POS07|CPULimit|B071|BACK04|BACK08)'
+tests='^Test(POS07|CPULimitHolds|B071_Verdict|BACK04_Doctor|BACK08)$|^TestPOS07_'
 failed=()
 
 # mode NAME COMMAND…: runs all checks below COMMAND.

@@ -112,8 +112,8 @@ func TestB069(t *testing.T) {
 	}
 }
 
-// TestB071: nobody has to read the host's kernel log to learn the cause.
-func TestB071(t *testing.T) {
+// TestB071_Words: nobody has to read the host's kernel log to learn the cause.
+func TestB071_Words(t *testing.T) {
 	t.Parallel()
 	out := Run(t, SharedDir(t), "", "run", "--memory", "256m", Image, "--", "sh", "-c", hog)
 	if out.Code != 137 || !strings.Contains(out.Stderr, "memory limit") || !strings.Contains(out.Stderr, "256m") {

@@ -41,10 +41,9 @@ type Sandbox struct {
 	engine  *Engine
 	limits  sandbox.Limits
 	session *client.Session
-	ended   <-chan runtime.Event
+	end     *end
 	release func()
 	once    sync.Once
-	event   *runtime.Event // what ended received
 
 	mu    sync.Mutex
 	kills map[string]int64 // out-of-memory kills when an exec began, by its id
@@ -62,7 +61,7 @@ func (e *Engine) Create(ctx context.Context, req Request) (_ *Sandbox, err error
 	undo.Add(func() error { release(); return nil })
 
 	s := &Sandbox{ID: ids.UID(), engine: e, limits: req.Limits, release: release, kills: map[string]int64{}}
-	s.ended = e.expect(s.ID)
+	s.end = e.expect(s.ID)
 	undo.Add(func() error { e.forget(s.ID); return nil })
 	spec := runtime.Spec{
 		ID: s.ID, Limits: req.Limits, Require: req.Require,
@@ -125,16 +124,21 @@ func (s *Sandbox) Destroy(ctx context.Context) error {
 	return err
 }
 
-// Start starts a command; its result comes from [Sandbox.Wait].
+// Start starts a command; its result comes from [Sandbox.Wait]. In a sandbox
+// that has ended the error says why.
 func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command, out client.Output) (*client.Process, error) {
 	before := s.oomKills(ctx)
 	p, err := s.session.Start(ctx, "run-"+ids.Hex(6), cmd, out)
-	if err == nil {
-		s.mu.Lock()
-		s.kills[p.ID()] = before
-		s.mu.Unlock()
+	if err != nil {
+		if s.session.Err() == nil {
+			return nil, err
+		}
+		return nil, errors.Join(s.why(ctx), err)
 	}
-	return p, err
+	s.mu.Lock()
+	s.kills[p.ID()] = before
+	s.mu.Unlock()
+	return p, nil
 }
 
 // oomKills is how many processes of the sandbox the host killed for their
@@ -172,9 +176,6 @@ func (s *Sandbox) Wait(ctx context.Context, p *client.Process) (*sandbox.Result,
 	if ev == nil {
 		return res, err
 	}
-	if res == nil {
-		res = &sandbox.Result{ExecID: p.ID()}
-	}
 	res.Outcome, res.Reason = sandbox.Lost, deathText(*ev)
 	if ev.Reason == sandbox.ReasonOOM {
 		s.outOfMemory(res)
@@ -192,28 +193,32 @@ func killed(r *sandbox.Result) bool {
 
 func (s *Sandbox) outOfMemory(r *sandbox.Result) {
 	r.Outcome, r.Signal, r.ExitCode = sandbox.OOM, 9, 0
-	r.Reason = fmt.Sprintf("the memory limit of %s was reached", sandbox.FormatSize(s.limits.Memory))
+	r.Reason = s.memoryText()
+}
+
+func (s *Sandbox) memoryText() string {
+	return fmt.Sprintf("the memory limit of %s was reached", sandbox.FormatSize(s.limits.Memory))
 }
 
 // death waits briefly for the back end's word on why the sandbox ended: it
 // comes some milliseconds after the stream broke.
 func (s *Sandbox) death(ctx context.Context) *runtime.Event {
-	if s.event != nil {
-		return s.event
-	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	select {
-	case ev := <-s.ended:
-		s.event = &ev
+	case <-s.end.done:
+		return &s.end.event
 	case <-ctx.Done():
+		return nil
 	}
-	return s.event
 }
 
 // why is the sandbox's death as an error, nil when it lives.
 func (s *Sandbox) why(ctx context.Context) error {
 	if ev := s.death(ctx); ev != nil {
+		if ev.Reason == sandbox.ReasonOOM {
+			return errors.New(s.memoryText())
+		}
 		return errors.New(deathText(*ev))
 	}
 	return nil

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"archive/tar"
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -38,11 +39,9 @@ func (s *files) getTar(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		sendBody(w, r, func(w io.Writer) error {
-			t := &tarOut{ctx: r.Context(), fsys: fsys, w: tar.NewWriter(w), buf: make([]byte, copyBuffer)}
-			if err := t.tree(root); err != nil {
-				return err
-			}
-			return t.w.Close()
+			b := bufio.NewWriterSize(w, copyBuffer) // headers and small files go together
+			t := &tarOut{ctx: r.Context(), fsys: fsys, w: tar.NewWriter(b), buf: make([]byte, copyBuffer)}
+			return errors.Join(t.tree(root), t.w.Close(), b.Flush())
 		})
 		return nil
 	}, root)

@@ -18,35 +18,55 @@ var RootCapabilities = []uintptr{
 	unix.CAP_SETFCAP, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_KILL, unix.CAP_AUDIT_WRITE,
 }
 
-// forker forks children from one thread whose bounding set and no_new_privs
-// every child inherits. Both can only be lowered, so each kind of child has a
-// thread of its own.
-type forker struct{ work chan func() }
+// Children inherit the bounding set and no_new_privs of the thread that forks
+// them. Both can only be lowered.
 
-// newForker starts a thread whose children keep at most the capabilities of
-// bound. It has none of its own that it needs but SETPCAP.
-func newForker(bound []uintptr, noNewPrivs bool) (*forker, error) {
-	f := &forker{work: make(chan func())}
+// forker runs f, which forks, on a thread of the right kind.
+type forker func(f func()) error
+
+// confined runs f on a thread whose children can gain nothing. Any thread will
+// do: this process itself never executes a program, so none of its threads
+// loses anything.
+func confined(f func()) (err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err == nil && set == 0 {
+		err = confine(nil, true) // sets no_new_privs last
+	}
+	if err == nil {
+		f()
+	}
+	return err
+}
+
+// plain runs f on the one thread that is never confined: its children keep the
+// capabilities of guest root. It must be made before any thread is confined,
+// because new threads take after those that start them.
+type plain struct{ work chan func() }
+
+func newPlain() (*plain, error) {
+	p := &plain{make(chan func())}
 	ready := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is not fit for other work
-		ready <- confine(bound, noNewPrivs)
-		for w := range f.work {
+		runtime.LockOSThread() // never unlocked: no other goroutine may confine it
+		ready <- confine(RootCapabilities, false)
+		for w := range p.work {
 			w()
 		}
 	}()
 	if err := <-ready; err != nil {
-		close(f.work)
+		close(p.work)
 		return nil, err
 	}
-	return f, nil
+	return p, nil
 }
 
-// do runs w on the thread.
-func (f *forker) do(w func()) {
+func (p *plain) do(f func()) error {
 	done := make(chan struct{})
-	f.work <- func() { w(); close(done) }
+	p.work <- func() { f(); close(done) }
 	<-done
+	return nil
 }
 
 func confine(bound []uintptr, noNewPrivs bool) error {

@@ -9,6 +9,7 @@ import (
 	"path"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -187,6 +188,8 @@ func (s *fileSystem) regular(p string, flags int, mode uint32) (agent.File, erro
 	case err != nil:
 	case i.GetMode()&unix.S_IFMT == unix.S_IFDIR:
 		err = pathError("open", p, unix.EISDIR)
+	case i.GetSize() == 0 && ownProc(fd):
+		err = pathError("open", p, unix.EACCES)
 	case i.GetMode()&unix.S_IFMT != unix.S_IFREG:
 		err = guest.Errorf(errdefs.ErrInvalidArgument, "open %s: not a regular file", strings.ToValidUTF8(p, "\uFFFD"))
 	}
@@ -195,6 +198,18 @@ func (s *fileSystem) regular(p string, flags int, mode uint32) (agent.File, erro
 		return nil, err
 	}
 	return f, nil
+}
+
+// ownProc reports whether a file is about this process itself in /proc: its
+// memory and descriptors are nobody's business, and "self" would mean it.
+func ownProc(fd int) bool {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil || st.Type != unix.PROC_SUPER_MAGIC {
+		return false
+	}
+	b := make([]byte, unix.PathMax)
+	n, err := unix.Readlink("/proc/self/fd/"+strconv.Itoa(fd), b)
+	return err != nil || strings.HasPrefix(string(b[:n]), "/proc/"+strconv.Itoa(os.Getpid())+"/")
 }
 
 // file is an open regular file.

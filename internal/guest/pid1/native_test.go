@@ -222,8 +222,13 @@ func TestFiles(t *testing.T) {
 	if _, err := s.ReadFile(soon(t), at("a"), client.ReadOptions{}); !errors.Is(err, fs.ErrNotExist) || !errdefs.IsNotFound(err) {
 		t.Errorf("a missing file gives %v", err)
 	}
-	if got := read(t, s, "/proc/self/status", client.ReadOptions{}); !strings.Contains(got, "Pid:") {
-		t.Errorf("/proc/self/status is %q", got)
+	if got := read(t, s, "/proc/version", client.ReadOptions{}); !strings.Contains(got, "Linux") {
+		t.Errorf("/proc/version is %q", got)
+	}
+	for _, p := range []string{"/proc/self/mem", "/proc/self/environ", "/proc/thread-self/status", fmt.Sprintf("/proc/%d/maps", os.Getpid())} {
+		if _, err := s.ReadFile(soon(t), p, client.ReadOptions{}); !errdefs.IsPermissionDenied(err) {
+			t.Errorf("the agent's own %s: %v", p, err)
+		}
 	}
 }
 

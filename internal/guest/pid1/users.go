@@ -46,10 +46,20 @@ type users struct {
 
 type table struct {
 	path    string
-	changed time.Time
-	size    int64
+	checked time.Time
+	version version
 	entries []entry
 }
+
+// version of a file's content.
+type version struct {
+	ino                uint64
+	size, mtime, ctime int64
+}
+
+// fresh is how long names of owners may lag behind the files: a tree of
+// thousands of files must not cost as many looks at them.
+const fresh = time.Second
 
 func newUsers() *users {
 	return &users{passwd: table{path: "/etc/passwd"}, group: table{path: "/etc/group"}}
@@ -132,28 +142,47 @@ func (u *users) names(uid, gid uint32) (user, group string) {
 		}
 		return ""
 	}
-	return name(u.passwd.load(parsePasswd), uid), name(u.group.load(parseGroup), gid)
+	return name(u.passwd.recent(parsePasswd), uid), name(u.group.recent(parseGroup), gid)
+}
+
+// recent is load as of not long ago.
+func (t *table) recent(parse func([]byte) []entry) []entry {
+	if time.Since(t.checked) < fresh {
+		return t.entries
+	}
+	return t.load(parse)
 }
 
 // load reads the file if it changed. One that is missing, or no regular file,
 // is empty.
 func (t *table) load(parse func([]byte) []entry) []entry {
-	fd, err := unix.Open(t.path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.entries, t.changed = nil, time.Time{}
+	t.checked = time.Now()
+	var st unix.Stat_t
+	if err := unix.Stat(t.path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		t.entries, t.version = nil, version{}
 		return nil
 	}
-	f := os.NewFile(uintptr(fd), t.path)
-	defer f.Close()
-	i, err := f.Stat()
-	if err != nil || !i.Mode().IsRegular() {
-		return nil
-	}
-	if !i.ModTime().Equal(t.changed) || i.Size() != t.size {
-		b, _ := readBounded(f, maxTable)
-		t.entries, t.changed, t.size = parse(b), i.ModTime(), i.Size()
+	v := version{st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
+	if v != t.version {
+		t.entries, t.version = parse(readFile(t.path)), v
 	}
 	return t.entries
+}
+
+// readFile reads a file of bounded size; one that can't be read, or is not a
+// regular one any more, is empty.
+func readFile(name string) []byte {
+	fd, err := open(name, unix.O_RDONLY, 0)
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	if i, err := f.Stat(); err != nil || !i.Mode().IsRegular() {
+		return nil
+	}
+	b, _ := readBounded(f, maxTable)
+	return b
 }
 
 // readBounded reads at most limit bytes.

@@ -2,6 +2,8 @@ package gvisor_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,6 +16,10 @@ import (
 	"agentbox/internal/runtime/runtimetest"
 )
 
+// envPrograms is a directory in which the programs are laid out. It is set for
+// the host processes of the suite, which are this binary again.
+const envPrograms = "AGENTBOX_TEST_PROGRAMS"
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 // Programs and image that the tests share.
@@ -23,15 +29,25 @@ var shared struct {
 	missing       string // why there are none
 }
 
+// programsDir names the directory with the laid out programs to the processes
+// that tests start from this binary and kill.
+const programsDir = "AGENTBOX_TEST_PROGRAMS"
+
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "gv")
-	if err != nil {
-		panic(err)
+	dir := os.Getenv(programsDir)
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "gv"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		os.Setenv(programsDir, dir)
 	}
-	defer os.RemoveAll(dir)
 	if err := prepare(dir); err != nil {
 		shared.missing = err.Error()
 	}
+	runtimetest.Child(factory())
 	return m.Run()
 }
 
@@ -56,7 +72,11 @@ func prepare(dir string) (err error) {
 		_, err = os.Stat(path)
 		return err
 	}
-	store, err := image.Open(filepath.Join(os.Getenv("AGENTBOX_TEST_DIR"), "images"), image.Agent{Path: shared.guest, Build: build})
+	data := os.Getenv("AGENTBOX_TEST_DIR")
+	if data == "" {
+		return errors.New("neither AGENTBOX_TEST_IMAGE nor AGENTBOX_TEST_DIR is set; make test does")
+	}
+	store, err := image.Open(filepath.Join(data, "images"), image.Agent{Path: shared.guest, Build: build})
 	if err != nil {
 		return err
 	}
