@@ -46,7 +46,7 @@ func (p *process) openFiles(s agent.ProcessSpec, id identity) ([]uintptr, error)
 	}
 	fds := []uintptr{uintptr(p.l.null)}
 	if s.Stdin {
-		r, w, err := pipe()
+		r, w, err := pipe(id)
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +57,7 @@ func (p *process) openFiles(s agent.ProcessSpec, id identity) ([]uintptr, error)
 		}
 	}
 	for _, to := range []io.Writer{p.stdout, p.stderr} {
-		r, w, err := pipe()
+		r, w, err := pipe(id)
 		if err != nil {
 			return nil, err
 		}
@@ -72,10 +72,20 @@ func (p *process) openFiles(s agent.ProcessSpec, id identity) ([]uintptr, error)
 	return fds, nil
 }
 
-func pipe() (r, w int, err error) {
+// pipe makes a pipe that the command's user owns, so that it can be opened as
+// /dev/stdout and /dev/stderr.
+func pipe(owner identity) (r, w int, err error) {
 	var fd [2]int
 	if err := unix.Pipe2(fd[:], unix.O_CLOEXEC); err != nil {
 		return -1, -1, fmt.Errorf("make a pipe: %w", err)
+	}
+	if owner.uid == 0 {
+		return fd[0], fd[1], nil
+	}
+	if err := unix.Fchown(fd[0], int(owner.uid), int(owner.gid)); err != nil {
+		unix.Close(fd[0])
+		unix.Close(fd[1])
+		return -1, -1, fmt.Errorf("give away a pipe: %w", err)
 	}
 	return fd[0], fd[1], nil
 }
