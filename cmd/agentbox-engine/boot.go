@@ -5,9 +5,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,8 +26,10 @@ const (
 	passChannel   = 3    // stream to the guest agent
 	passFilestore = 1000 // file that holds the writable layer
 	passArgs      = 1001 // more arguments for boot, one a line; read and closed
-	passCgroup    = 1010 // and up: "tasks" files of the cgroups to join; written and closed
-	passEnd       = 1100
+	passCgroup    = 1010 // and up: files to join cgroups by; written and closed
+
+	passCgroupThreads = 1030 // and up: the same, to be written by each thread
+	passEnd           = 1050
 )
 
 // Where donated files that stay open are moved to. Their numbers are part of a
@@ -76,14 +81,21 @@ func bootArgs(args []string) ([]string, error) {
 		case n == passArgs:
 			arg = ""
 			extra, err = readAll(fd)
-		case n >= passCgroup && n < passEnd:
+		case n >= passCgroup && n < passCgroupThreads:
 			arg, err = "", joinCgroup(fd)
+		case n >= passCgroupThreads && n < passEnd:
+			arg, err = "", joinThreads(fd)
 		}
 		if err != nil {
 			return nil, err
 		}
 		if arg != "" {
 			out = append(out, arg)
+		}
+	}
+	if len(extra) > 0 { // the first time; later the rights are gone
+		if err := leaveCgroupNamespace(); err != nil {
+			return nil, err
 		}
 	}
 	// The sandbox's id is the last argument; flags go before it.
@@ -122,6 +134,40 @@ func joinCgroup(fd int) error {
 	defer unix.Close(fd)
 	if _, err := unix.Write(fd, []byte("0")); err != nil {
 		return fmt.Errorf("join cgroup: %w", err)
+	}
+	return nil
+}
+
+// joinThreads moves each thread of this process into the cgroup whose thread
+// list fd is. The kernel moves a thread that moves itself without the lock that
+// makes a process wait for the whole machine. Threads that start later are born
+// where the thread is that starts them.
+func joinThreads(fd int) error {
+	defer unix.Close(fd)
+	self := []byte("0")
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&self[0])), uintptr(len(self)))
+	runtime.KeepAlive(self)
+	if errno != 0 {
+		return fmt.Errorf("join cgroup: %w", errno)
+	}
+	return nil
+}
+
+// leaveCgroupNamespace gives this process a view of control groups that begins
+// at its own. gVisor's library makes all other namespaces.
+func leaveCgroupNamespace() error {
+	// A namespace belongs to a thread: each gets one, and then that of the
+	// first.
+	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP, 0, 0); e != 0 {
+		return fmt.Errorf("leave the host's cgroup namespace: %w", e)
+	}
+	ns, err := unix.Open("/proc/self/ns/cgroup", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the cgroup namespace: %w", err)
+	}
+	defer unix.Close(ns)
+	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_SETNS, uintptr(ns), unix.CLONE_NEWCGROUP, 0); e != 0 {
+		return fmt.Errorf("share the cgroup namespace: %w", e)
 	}
 	return nil
 }

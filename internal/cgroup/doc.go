@@ -3,7 +3,6 @@
 // unit.
 //
 // [Detect] finds out what the host allows. [Host.Create] makes one group per
-// sandbox, in which its processes are born ([Group.Enter], version 1) or to
-// which they are moved before any user code runs ([Group.Add], version 2).
-// Whatever the guest does, these limits hold.
+// sandbox, which the sandbox's first process joins ([Group.JoinFiles]) before
+// any user code runs. Whatever the guest does, these limits hold.
 package cgroup

@@ -15,7 +15,7 @@ import (
 
 // Group is one sandbox's control group. Its methods may be called from any
 // goroutine. On a host without control groups there is nothing behind it: it
-// runs, measures and ends nothing, and says so by zero values.
+// measures and ends nothing, and says so by zero values.
 type Group struct {
 	id     string
 	mode   Mode
@@ -29,6 +29,39 @@ func (g *Group) ID() string { return g.id }
 
 // Dirs are the group's directories on the host, sorted.
 func (g *Group) Dirs() []string { return g.distinct() }
+
+// JoinFiles are the files by which a process joins the group. Where perThread
+// is set, each of its threads has to write "0" into every file; else one of them
+// does so for all. There are none on a host without control groups.
+//
+// A thread that moves itself takes no lock that waits for the whole machine; a
+// process that moves does.
+func (g *Group) JoinFiles() (files []string, perThread bool) {
+	name := procs
+	if g.mode == V1 {
+		name = "tasks"
+	}
+	for _, dir := range g.distinct() {
+		files = append(files, path.Join(dir, name))
+	}
+	return files, g.mode == V1
+}
+
+// age is the time since the group's youngest directory was made; 0 when the
+// host can't tell.
+func (g *Group) age() time.Duration {
+	var made time.Time
+	for _, dir := range g.distinct() {
+		t, err := g.tree.Made(dir)
+		if err != nil {
+			return 0
+		}
+		if t.After(made) {
+			made = t
+		}
+	}
+	return time.Since(made)
+}
 
 func (g *Group) distinct() []string {
 	return slices.Compact(slices.Sorted(maps.Values(g.dirs)))
@@ -77,8 +110,7 @@ func (g *Group) Stats() Stats {
 func (g *Group) OOMKills() int64 { return g.Stats().OOMKills }
 
 // Procs returns the processes in the group; on version 1 those in any of its
-// directories. Our own is never one of them: version 1 lists the process of
-// every thread, so also ours while a thread of [Group.Enter] is about to end.
+// directories. Our own is never one of them.
 func (g *Group) Procs() ([]int, error) {
 	seen := map[int]bool{}
 	for _, dir := range g.distinct() {

@@ -1,7 +1,6 @@
 package cgroup_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -39,18 +38,26 @@ func TestMain(m *testing.M) {
 	case "burn":
 		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		}
-	case "wait": // for the order, then hog
-		_, _ = os.Stdin.Read(make([]byte, 1))
-		exec2 := exec.Command("/proc/self/exe")
-		exec2.Env = []string{helperEnv + "=hog"}
-		_ = exec2.Run()
 	}
 }
 
-func helper(what string) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe")
+// helper is a program that joins g and then does what.
+func helper(g *cgroup.Group, what string) *exec.Cmd {
+	cmd := inGroup(g, "/proc/self/exe")
 	cmd.Env = []string{helperEnv + "=" + what, "GOMAXPROCS=1"}
 	return cmd
+}
+
+// inGroup is a program whose only thread joins g before it becomes argv. (The
+// shell's /proc/self/exe would be the shell.)
+func inGroup(g *cgroup.Group, argv ...string) *exec.Cmd {
+	if argv[0] == "/proc/self/exe" {
+		argv[0], _ = os.Executable()
+	}
+	join, _ := g.JoinFiles()
+	script := `n=$1; shift; while [ $n -gt 0 ]; do echo 0 >"$1" || exit 99; shift; n=$((n-1)); done; exec "$@"`
+	args := append([]string{"-c", script, "sh", strconv.Itoa(len(join))}, join...)
+	return exec.Command("/bin/sh", append(args, argv...)...)
 }
 
 // host is the real machine's; tests that need it say why they can't run.
@@ -81,13 +88,9 @@ func create(t *testing.T, h *cgroup.Host, l cgroup.Limits) *cgroup.Group {
 	return g
 }
 
-// start runs a program in g the way a back end does.
-func start(t *testing.T, g *cgroup.Group, cmd *exec.Cmd) {
+func start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	if err := g.Enter(cmd.Start); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Add(cmd.Process.Pid); err != nil {
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
@@ -124,8 +127,8 @@ func TestPOS07HostFilesHoldTheLimits(t *testing.T) {
 
 func TestMemoryLimitKillsAndIsCounted(t *testing.T) {
 	g := create(t, host(t), cgroup.Limits{Memory: 64 << 20, Pids: 256})
-	cmd := helper("hog")
-	start(t, g, cmd)
+	cmd := helper(g, "hog")
+	start(t, cmd)
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.String() != "signal: killed" {
 		t.Fatalf("the hog ended with %v, want a kill", err)
@@ -138,90 +141,22 @@ func TestMemoryLimitKillsAndIsCounted(t *testing.T) {
 	}
 }
 
-func TestEnteredChildrenAreBornInTheGroup(t *testing.T) {
-	h := host(t)
-	g := create(t, h, cgroup.Limits{Memory: 64 << 20, Pids: 256})
-	cmd := helper("sleep")
-	var before []int
-	if err := g.Enter(func() (err error) {
-		err = cmd.Start()
-		before, _ = g.Procs()
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	if h.Mode() == cgroup.V1 && !slices.Contains(before, cmd.Process.Pid) {
-		t.Errorf("processes = %v before Add, want %d in it", before, cmd.Process.Pid)
-	}
-	if err := g.Add(cmd.Process.Pid); err != nil {
-		t.Fatal(err)
-	}
-	if all, err := g.Procs(); err != nil || !slices.Equal(all, []int{cmd.Process.Pid}) {
-		t.Errorf("processes = %v, %v, want only %d", all, err, cmd.Process.Pid)
-	}
-	for _, d := range g.Dirs() {
-		eventually(t, "no thread of ours in "+d, func() bool {
-			b, _ := os.ReadFile(filepath.Join(d, "tasks"))
-			return !slices.ContainsFunc(strings.Fields(string(b)), func(id string) bool {
-				_, err := os.Stat("/proc/self/task/" + id)
-				return err == nil
-			})
-		})
-	}
-	if n := g.Stats().Pids; n < 1 {
-		t.Errorf("tasks = %d, want the child's", n)
-	}
-}
-
-// The first thread decides where the whole process is charged: Enter must not
-// move it even when it is called on it.
-func TestEnterOnTheFirstThread(t *testing.T) {
+func TestProcsAreThoseThatJoined(t *testing.T) {
 	g := create(t, host(t), cgroup.Limits{Memory: 64 << 20, Pids: 256})
-	for range 20 { // some of them start on the first thread
-		err := g.Enter(func() error {
-			self := fmt.Sprintf("/proc/%d/cgroup", os.Getpid())
-			b, err := os.ReadFile(self)
-			if bytes.Contains(b, []byte("/sandbox")) {
-				return fmt.Errorf("%s: %s", self, b)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func TestAddMovesDescendants(t *testing.T) {
-	g := create(t, host(t), cgroup.Limits{Memory: 64 << 20, Pids: 256})
-	cmd := exec.Command("/bin/sh", "-c", "(sleep 60 & sleep 60; :) & echo; wait")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	_, _ = out.Read(make([]byte, 1))
-	eventually(t, "the family in the group", func() bool {
-		if err := g.Add(cmd.Process.Pid); err != nil {
-			t.Fatal(err)
-		}
-		all, _ := g.Procs()
-		return len(all) == 4
+	cmd := helper(g, "sleep")
+	start(t, cmd)
+	eventually(t, "the child in the group", func() bool {
+		all, err := g.Procs()
+		return err == nil && slices.Equal(all, []int{cmd.Process.Pid})
 	})
-	if err := g.Add(1 << 30); err != nil {
-		t.Errorf("adding a process that does not exist: %v", err)
-	}
+	eventually(t, "the child among the tasks", func() bool { return g.Stats().Pids >= 1 })
 }
 
 func TestKillEndsAForkBomb(t *testing.T) {
 	h := host(t)
 	g := create(t, h, cgroup.Limits{Memory: 256 << 20, Pids: 256})
-	cmd := exec.Command("/bin/sh", "-c", "b() { b | b & }; b; sleep 60")
-	start(t, g, cmd)
+	cmd := inGroup(g, "/bin/sh", "-c", "b() { b | b & }; b; sleep 60")
+	start(t, cmd)
 	eventually(t, "a crowd", func() bool { return g.Stats().Pids > 100 })
 	if err := g.Kill(); err != nil {
 		t.Fatal(err)
@@ -241,7 +176,7 @@ func TestCPUQuotaAndTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	start(t, g, helper("burn"))
+	start(t, helper(g, "burn"))
 	eventually(t, "200 ms of CPU time", func() bool { return g.Stats().CPUTime >= 200*time.Millisecond })
 	if wall := time.Since(began); wall < 600*time.Millisecond {
 		t.Errorf("a fifth of a core gave 200 ms within %v", wall)
@@ -313,13 +248,13 @@ func eventually(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// BenchmarkEnter is what limiting a sandbox costs beside its start.
-func BenchmarkEnter(b *testing.B) {
+// BenchmarkGroup is what limiting a process costs beside its start.
+func BenchmarkGroup(b *testing.B) {
 	h := cgroup.Detect(cgroup.Options{Owner: "bench-" + strconv.Itoa(os.Getpid())})
 	if h.Mode() == cgroup.None {
 		b.Skip(h.Reason())
 	}
-	var made, entered, added, removed time.Duration
+	var made, joined, removed time.Duration
 	for b.Loop() {
 		t0 := time.Now()
 		g, err := h.Create("sandbox", cgroup.Limits{Memory: 64 << 20, Pids: 256})
@@ -327,25 +262,17 @@ func BenchmarkEnter(b *testing.B) {
 			b.Fatal(err)
 		}
 		t1 := time.Now()
-		cmd := helper("sleep")
-		if err := g.Enter(cmd.Start); err != nil {
+		if err := inGroup(g, "/bin/true").Run(); err != nil {
 			b.Fatal(err)
 		}
 		t2 := time.Now()
-		if err := g.Add(cmd.Process.Pid); err != nil {
+		if err := errors.Join(g.Kill(), g.Remove()); err != nil {
 			b.Fatal(err)
 		}
-		t3 := time.Now()
-		_ = g.Kill()
-		_ = cmd.Wait()
-		if err := g.Remove(); err != nil {
-			b.Fatal(err)
-		}
-		made, entered, added, removed = made+t1.Sub(t0), entered+t2.Sub(t1), added+t3.Sub(t2), removed+time.Since(t3)
+		made, joined, removed = made+t1.Sub(t0), joined+t2.Sub(t1), removed+time.Since(t2)
 	}
 	n := float64(b.N) * 1e6
 	b.ReportMetric(float64(made.Nanoseconds())/n, "ms-create")
-	b.ReportMetric(float64(entered.Nanoseconds())/n, "ms-enter+start")
-	b.ReportMetric(float64(added.Nanoseconds())/n, "ms-add")
+	b.ReportMetric(float64(joined.Nanoseconds())/n, "ms-join+run")
 	b.ReportMetric(float64(removed.Nanoseconds())/n, "ms-kill+remove")
 }

@@ -137,10 +137,10 @@ func checkCgroup(e Env) Check {
 		}
 		return bad(Warn, id, title, fmt.Sprintf("version %d, but not enforced by the host: %s. A request for one of them is refused", c.Version, missing), fix)
 	case c.Version == 1:
-		return bad(Warn, id, title, "version 1: memory, cpus and pids are enforced; this version is deprecated",
+		return bad(Warn, id, title, "version 1: memory and cpus are enforced; this version is deprecated",
 			"boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)")
 	}
-	return good(id, title, "version 2: memory, cpus and pids are enforced; "+c.Reason)
+	return good(id, title, "version 2: memory and cpus are enforced; "+c.Reason)
 }
 
 func checkDataDir(e Env) Check {

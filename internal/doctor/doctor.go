@@ -87,7 +87,7 @@ type Env struct {
 type Cgroup struct {
 	Version     int      // 0 when they can't be
 	Reason      string   // in words
-	NotEnforced []string // sandbox.Limit…
+	NotEnforced []string // sandbox.Limit… that hold for nobody here
 }
 
 // Disk is what the data directory's file system can do.
@@ -150,7 +150,7 @@ func mode(e Env) string {
 	}
 	limits := "no cgroups: the host limits nothing"
 	if e.Cgroup.Version != 0 {
-		limits = fmt.Sprintf("cgroup v%d: the host enforces memory, cpus and pids", e.Cgroup.Version)
+		limits = fmt.Sprintf("cgroup v%d: the host enforces memory and cpus", e.Cgroup.Version)
 		if n := e.Cgroup.NotEnforced; len(n) > 0 {
 			limits = fmt.Sprintf("cgroup v%d: the host does not enforce %s", e.Cgroup.Version, strings.Join(n, ", "))
 		}

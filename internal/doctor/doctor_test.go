@@ -40,7 +40,7 @@ func TestHealthyMachine(t *testing.T) {
 	if r.Fatal() || r.Checks[len(r.Checks)-1].ID != "sandbox" {
 		t.Errorf("fatal %v, checks %v", r.Fatal(), r.Checks)
 	}
-	if want := "root, cgroup v2: the host enforces memory, cpus and pids"; r.Mode != want {
+	if want := "root, cgroup v2: the host enforces memory and cpus"; r.Mode != want {
 		t.Errorf("mode %q, want %q", r.Mode, want)
 	}
 }
@@ -48,7 +48,7 @@ func TestHealthyMachine(t *testing.T) {
 // BACK-04: what is dangerous or missing on a host is named, with its cure, and
 // what keeps sandboxes from running is fatal.
 func TestBACK04EachFindingIsNamed(t *testing.T) {
-	all := []string{"memory", "cpus", "pids"}
+	all := []string{"memory", "cpus"}
 	for _, c := range []struct {
 		name   string
 		change func(*Env)
@@ -77,7 +77,7 @@ func TestBACK04EachFindingIsNamed(t *testing.T) {
 		{"cgroup v1 without memory", func(e *Env) { e.Cgroup = Cgroup{Version: 1, NotEnforced: all[:1]} }, "cgroup", Warn, "not enforced by the host: memory", "mounted"},
 		{"cgroup v2 without delegation", func(e *Env) {
 			e.UID, e.Cgroup = 1000, Cgroup{Reason: "not delegated to us", NotEnforced: all}
-		}, "cgroup", Warn, "memory, cpus, pids", "systemd-run --user --scope -p Delegate=yes"},
+		}, "cgroup", Warn, "memory, cpus", "systemd-run --user --scope -p Delegate=yes"},
 		{"cgroup v2 without cpu", func(e *Env) { e.UID, e.Cgroup = 1000, Cgroup{Version: 2, NotEnforced: all[1:2]} }, "cgroup", Warn, "cpus", "Delegate=cpu memory pids"},
 		{"no cgroups for root", func(e *Env) { e.Cgroup = Cgroup{Reason: "read-only", NotEnforced: all} }, "cgroup", Warn, "read-only", "mount cgroup v2"},
 		{"data directory can't be written", func(e *Env) { e.Disk.Err = errors.New("permission denied") }, "data_dir", Fail, "permission denied", "--data-dir"},
@@ -135,14 +135,14 @@ func TestProbeIsNotTriedWithoutHope(t *testing.T) {
 
 func TestReportOfAnOrdinaryUser(t *testing.T) {
 	e := healthy()
-	e.UID, e.Cgroup = 1000, Cgroup{Reason: "not delegated", NotEnforced: []string{"memory", "cpus", "pids"}}
+	e.UID, e.Cgroup = 1000, Cgroup{Reason: "not delegated", NotEnforced: []string{"memory", "cpus"}}
 	b, err := json.Marshal(Run(t.Context(), e))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		`"mode":"ordinary user (uid 1000), no cgroups: the host limits nothing"`,
-		`"not_enforced":["memory","cpus","pids"]`, `"identity":"every user inside is uid 1000 on this host"`,
+		`"not_enforced":["memory","cpus"]`, `"identity":"every user inside is uid 1000 on this host"`,
 		`"id":"cgroup"`, `"status":"warn"`,
 	} {
 		if !strings.Contains(string(b), want) {

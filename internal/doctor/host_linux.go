@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"agentbox/internal/cgroup"
+	"agentbox/internal/sandbox"
 )
 
 // HostEnv gathers the facts of this machine for sandboxes in dataDir, which is
@@ -88,9 +89,12 @@ func sysctls() map[string]string {
 	return all
 }
 
+// cgroups leaves the number of processes out: the sandbox's own kernel limits
+// it in every mode, the host's limit is only a backstop.
 func cgroups() Cgroup {
 	h := cgroup.Detect(cgroup.Options{})
-	return Cgroup{Version: int(h.Mode()), Reason: h.Reason(), NotEnforced: h.NotEnforced()}
+	missing := slices.DeleteFunc(h.NotEnforced(), func(l string) bool { return l == sandbox.LimitPids })
+	return Cgroup{Version: int(h.Mode()), Reason: h.Reason(), NotEnforced: missing}
 }
 
 // fsNames of statfs(2), as far as people keep data on them.

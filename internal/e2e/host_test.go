@@ -66,7 +66,7 @@ func groups(t *testing.T, dataDir string) []string {
 func inSandbox(t *testing.T, flags []string, script string, f func(file func(name string) string)) {
 	t.Helper()
 	dataDir := DataDir(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	args := slices.Concat([]string{"run", "-i"}, flags, []string{Image, "--", "sh", "-c", script})
 	cmd := exec.CommandContext(ctx, Binary(t), args...)
@@ -131,17 +131,18 @@ func TestPOS07(t *testing.T) {
 // the engine would die.
 func TestPOS07_BackstopIsNotReached(t *testing.T) {
 	needLimits(t)
-	script := "for i in $(seq 400); do sleep 60 & done 2>/dev/null; echo up; cat"
-	inSandbox(t, []string{"--pids", "256"}, script, func(file func(string) string) {
+	// A shell that can't fork ends; the outer one forks no more.
+	script := "(for i in $(seq 150); do sleep 600 & done) 2>/dev/null; echo up; read x; true"
+	inSandbox(t, []string{"--pids", "128"}, script, func(file func(string) string) {
 		now, err1 := strconv.Atoi(file("pids.current"))
 		most, err2 := strconv.Atoi(file("pids.max"))
-		if err1 != nil || err2 != nil || now > most/2 {
-			t.Errorf("%s of %s host tasks with 256 guest processes", file("pids.current"), file("pids.max"))
+		if err1 != nil || err2 != nil || now < 128 || now > most/2 {
+			t.Errorf("%s of %s host tasks with 128 guest processes", file("pids.current"), file("pids.max"))
 		}
 		if n := file("pids.events"); n != "max 0" {
 			t.Errorf("the host refused a fork: pids.events = %q", n)
 		}
-		t.Logf("256 guest processes are %d host tasks of %d", now, most)
+		t.Logf("128 guest processes are %d host tasks of %d", now, most)
 	})
 }
 
@@ -165,15 +166,15 @@ func TestCPULimitHolds(t *testing.T) {
 		before, began := used(), time.Now()
 		time.Sleep(3 * time.Second) // 30 periods of the quota
 		share := float64(used()-before) / float64(time.Since(began))
-		if share > 0.4 {
-			t.Errorf("the sandbox got %.2f of a core, want at most 0.3", share)
+		if share < 0.05 || share > 0.4 {
+			t.Errorf("the sandbox got %.2f of a core, want about 0.3", share)
 		}
 		t.Logf("a busy loop with 0.3 CPUs got %.2f", share)
 	})
 }
 
-// B071: the verdict of a sandbox that the kernel's OOM killer met says so.
-func TestB071(t *testing.T) {
+// B071 again: the verdict of a sandbox that the kernel's OOM killer met says so.
+func TestB071_Verdict(t *testing.T) {
 	needLimits(t)
 	v := RunJSON(t, []string{"--memory", "200m"}, "python3", "-c", "b = bytearray(10**9)")
 	if v.ExitCode != 137 || !v.OOMKilled || v.Outcome != "oom" || !strings.Contains(v.Reason, "memory") {
@@ -211,7 +212,7 @@ func hidden(t *testing.T, dataDir string, args ...string) Out {
 // runAs calls program, which is to call the binary.
 func runAs(t *testing.T, dataDir, program string, args ...string) Out {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+dataDir)
@@ -247,8 +248,8 @@ func TestBACK08(t *testing.T) {
 		t.Errorf("not_enforced = %v, want memory and cpus", v.NotEnforced)
 	}
 	// What gVisor itself counts holds in every mode.
-	out = run(t, SharedDir(t), "run", "--pids", "50", Image, "--", "sh", "-c", "for i in $(seq 100); do sleep 9 & done; echo survived")
-	if out.Code == 0 && !strings.Contains(out.Stderr, "fork") {
+	out = run(t, SharedDir(t), "run", "--pids", "50", Image, "--", "sh", "-c", "(for i in $(seq 100); do sleep 600 & done); echo survived")
+	if out.Stdout != "survived\n" || !strings.Contains(out.Stderr, "fork") {
 		t.Errorf("100 processes with --pids 50: status %d, stdout %q, stderr %q", out.Code, out.Stdout, out.Stderr)
 	}
 }
@@ -276,9 +277,9 @@ func noexecDir(t *testing.T) string {
 	return dir
 }
 
-// B045: where no sandbox can be set up, that is an error with its cause, never
+// B045 again: where no sandbox can be set up, that is an error with its cause, never
 // a success that ran nothing and never a command that ran without a sandbox.
-func TestB045(t *testing.T) {
+func TestB045_Host(t *testing.T) {
 	refused := func(t *testing.T, out Out) {
 		t.Helper()
 		if out.Code != 125 || out.Stdout != "" || strings.TrimSpace(out.Stderr) == "" {

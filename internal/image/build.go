@@ -54,7 +54,12 @@ func (s *Store) Build(ctx context.Context, name string, opts BuildOptions) (Imag
 		return s.Resolve(ctx, name) // another process made it while we waited
 	}
 	b.report = relay(l, b.report)
+	b.memory = memoryForScratch()
 	img, err := s.build(ctx, name, b)
+	if errors.Is(err, errNotInMemory) {
+		b.memory = 0
+		img, err = s.build(ctx, name, b)
+	}
 	if err != nil {
 		return Image{}, fmt.Errorf("build image %q: %w", name, err)
 	}
@@ -131,7 +136,7 @@ const maxSource = 128 << 30
 
 // commit gives the tar in src a name, when it proves to make a good image.
 func (s *Store) commit(ctx context.Context, src *sourceWriter, r record, report func(Event)) (Image, error) {
-	digest, err := src.finish(s)
+	digest, err := src.finish(ctx, s)
 	if err != nil {
 		return Image{}, err
 	}

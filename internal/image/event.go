@@ -29,50 +29,76 @@ func (e Event) String() string {
 	return s
 }
 
-// progress makes events of what mmdebstrap and apt print. apt installs in
-// several runs (the essential packages, then the rest), so the percentage is an
-// estimate that never goes back.
+// progress makes events of what mmdebstrap and apt print. apt installs twice:
+// the essential packages, then the rest.
 type progress struct {
-	report  func(Event)
-	want    int // packages of the recipe, at least
-	got     int // packages downloaded
-	done    int // packages set up
-	percent int
+	report     func(Event)
+	base, span int // percent where this run of apt begins, and how many it takes
+	want       int // packages of the run
+	got        int // downloaded
+	unpacked   int
+	done       int // set up
+	percent    int
 }
 
-var newlyInstalled = regexp.MustCompile(`(\d+) newly installed`)
+// What the parts take of the whole, in percent, as measured.
+const (
+	essentialUntil = 25
+	installUntil   = 85
+	packFrom       = 88
+)
+
+// newlyInstalled finds the number of packages in apt's summary, old and new.
+var newlyInstalled = regexp.MustCompile(`(\d+) newly installed|Installing: (\d+)`)
 
 // line takes one line of output.
 func (p *progress) line(s string) {
 	s = strings.TrimSpace(s)
 	phase := "install"
 	switch {
-	case s == "":
-		return
 	case strings.HasPrefix(s, "I: "):
 		s = strings.TrimSuffix(s[len("I: "):], "...")
-		if strings.HasPrefix(s, "creating tarball") {
-			phase, p.percent = "pack", 90
-		}
+		phase = p.step(s, phase)
 	case strings.HasPrefix(s, "Get:"):
 		phase = "download"
 		p.got++
+	case strings.HasPrefix(s, "Unpacking "):
+		p.unpacked++
 	case strings.HasPrefix(s, "Setting up "):
 		p.done++
-	case strings.HasPrefix(s, "Unpacking "), strings.HasPrefix(s, "W: "), strings.HasPrefix(s, "E: "):
+	case strings.HasPrefix(s, "W: "), strings.HasPrefix(s, "E: "):
 	default:
 		if m := newlyInstalled.FindStringSubmatch(s); m != nil {
-			n, _ := strconv.Atoi(m[1]) // at most: too big, and then MaxInt
-			p.want = max(p.want, min(n, 1<<20))
+			p.want, _ = strconv.Atoi(m[1] + m[2]) // too big a number is MaxInt, and no progress
 		}
 		return
 	}
 	if p.want > 0 {
-		p.percent = max(p.percent, min(89, (30*p.got+60*p.done)/p.want))
+		part := min(1, float64(p.got+2*p.unpacked+2*p.done)/(5*float64(p.want)))
+		p.percent = max(p.percent, p.base+int(part*float64(p.span)))
 	}
+	p.report(Event{Phase: phase, Percent: p.percent, Line: shorten(s)})
+}
+
+// step takes a message of mmdebstrap itself.
+func (p *progress) step(s, phase string) string {
+	switch {
+	case strings.HasPrefix(s, "running apt-get update"):
+		p.span = essentialUntil
+	case strings.HasPrefix(s, "installing remaining packages"):
+		*p = progress{report: p.report, base: essentialUntil, span: installUntil - essentialUntil, percent: max(p.percent, essentialUntil)}
+	case strings.HasPrefix(s, "creating tarball"):
+		p.percent = packFrom
+		return "pack"
+	}
+	return phase
+}
+
+// shorten makes a line fit for a terminal.
+func shorten(s string) string {
 	const longest = 120
 	if len(s) > longest {
-		s = s[:longest]
+		s = strings.ToValidUTF8(s[:longest], "")
 	}
-	p.report(Event{Phase: phase, Percent: p.percent, Line: s})
+	return s
 }

@@ -135,12 +135,8 @@ func (s *Store) furnish(w *erofs.Writer) error {
 			}
 		}
 	}
-	for path, content := range map[string]string{
-		"etc/hosts":       "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n",
-		"etc/hostname":    "sandbox\n",
-		"etc/resolv.conf": "",
-	} {
-		e := erofs.Entry{Path: path, Mode: erofs.TypeRegular | 0o644, Size: int64(len(content)), Data: strings.NewReader(content)}
+	for _, f := range settings {
+		e := erofs.Entry{Path: f.path, Mode: erofs.TypeRegular | 0o644, Size: int64(len(f.content)), Data: strings.NewReader(f.content)}
 		if err := add(e); err != nil {
 			return err
 		}
@@ -178,4 +174,11 @@ var furniture = []struct {
 	{path: "/workspace", mode: 0o755, owner: UserID},
 	{path: "/mnt/user-data", mode: 0o755},
 	{path: "/mnt/user-data/outputs", mode: 0o755, owner: UserID},
+}
+
+// settings are files that came from the machine that made the image, if at all.
+var settings = []struct{ path, content string }{
+	{"/etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"},
+	{"/etc/hostname", "sandbox\n"},
+	{"/etc/resolv.conf", ""},
 }

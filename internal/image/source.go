@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 )
 
 // sourceWriter takes a tar, hashes and compresses it into a temporary file.
@@ -18,6 +19,7 @@ type sourceWriter struct {
 	f   *os.File // locked
 	z   *zstd.Encoder
 	sum hash.Hash
+	old *os.File // the same tar, which was there before, locked shared
 }
 
 func (s *Store) newSource(ctx context.Context) (*sourceWriter, error) {
@@ -38,8 +40,8 @@ func (w *sourceWriter) Write(p []byte) (int, error) {
 	return w.z.Write(p)
 }
 
-// finish publishes the tar under its digest. Until close it counts as used.
-func (w *sourceWriter) finish(s *Store) (digest string, err error) {
+// finish publishes the tar under its digest. Until close nobody removes it.
+func (w *sourceWriter) finish(ctx context.Context, s *Store) (digest string, err error) {
 	if err := w.z.Close(); err != nil {
 		return "", fmt.Errorf("compress image: %w", err)
 	}
@@ -47,12 +49,33 @@ func (w *sourceWriter) finish(s *Store) (digest string, err error) {
 		return "", fmt.Errorf("write image: %w", err)
 	}
 	digest = digestPrefix + hex.EncodeToString(w.sum.Sum(nil))
+	// While it is held, nobody takes the file between its locks for unused.
+	l, err := s.lock(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	if w.old, err = openShared(ctx, s.sourcePath(digest)); err == nil {
+		whole := s.readSource(ctx, digest, func(io.Reader) error { return nil })
+		if whole == nil {
+			return digest, nil
+		}
+		if !errdefs.IsDataLoss(whole) {
+			return "", whole
+		}
+	}
+	if _, err := tryLock(w.f, unix.LOCK_SH); err != nil {
+		return "", err
+	}
 	return digest, publish(w.f.Name(), s.sourcePath(digest))
 }
 
 // close ends the writer, whether it finished or not.
 func (w *sourceWriter) close() error {
 	_ = w.z.Close() // frees its memory; what it wrote does not matter any more
+	if w.old != nil {
+		w.old.Close()
+	}
 	return discard(w.f)
 }
 
@@ -70,17 +93,30 @@ func (s *Store) readSource(ctx context.Context, digest string, read func(io.Read
 	}
 	defer z.Close()
 	sum := sha256.New()
-	r := io.TeeReader(contextReader{ctx, z}, sum)
+	r := io.TeeReader(contextReader{ctx, storedReader{z}}, sum)
 	if err := read(r); err != nil {
 		return err
 	}
 	if _, err := io.Copy(io.Discard, r); err != nil {
-		return fmt.Errorf("decompress image: %w", err)
+		return err
 	}
 	if digestHex(digest) != hex.EncodeToString(sum.Sum(nil)) {
 		return fmt.Errorf("image source has changed: build the image again: %w", errdefs.ErrDataLoss)
 	}
 	return nil
+}
+
+// storedReader reads what the store itself wrote, so bytes that make no sense
+// are lost ones.
+type storedReader struct{ r io.Reader }
+
+// Read implements io.Reader.
+func (s storedReader) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("decompress image: %w: %w", err, errdefs.ErrDataLoss)
+	}
+	return n, err
 }
 
 // contextReader fails when its context ends.

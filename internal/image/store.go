@@ -199,13 +199,9 @@ func (s *Store) Resolve(ctx context.Context, name string) (Image, error) {
 // Acquire is Resolve, and keeps the image from being removed until release is
 // called or the process ends. release may be called more than once.
 func (s *Store) Acquire(ctx context.Context, name string) (img Image, release func(), err error) {
-	r, err := s.record(name)
+	r, f, err := s.current(ctx, name)
 	if err != nil {
 		return Image{}, nil, err
-	}
-	f, err := s.ready(ctx, r.Digest, func(Event) {})
-	if err != nil {
-		return Image{}, nil, fmt.Errorf("prepare image %q: %w", name, err)
 	}
 	st, err := f.Stat()
 	if err != nil {
@@ -215,6 +211,28 @@ func (s *Store) Acquire(ctx context.Context, name string) (img Image, release fu
 	now := time.Now()
 	_ = os.Chtimes(f.Name(), now, now) // when it was used last, for prune
 	return r.image(f.Name(), st.Size()), func() { f.Close() }, nil
+}
+
+// current returns the record of an image and its EROFS file, locked shared.
+func (s *Store) current(ctx context.Context, name string) (record, *os.File, error) {
+	for {
+		r, err := s.record(name)
+		if err != nil {
+			return record{}, nil, err
+		}
+		f, err := s.ready(ctx, r.Digest, func(Event) {})
+		if err == nil {
+			return r, f, nil
+		}
+		// It may have been removed or made anew in the middle.
+		now, again := s.record(name)
+		if again != nil {
+			return record{}, nil, again
+		}
+		if now.Digest == r.Digest {
+			return record{}, nil, fmt.Errorf("prepare image %q: %w", name, err)
+		}
+	}
 }
 
 func (r record) image(path string, size int64) Image {

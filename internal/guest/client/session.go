@@ -41,6 +41,7 @@ type Session struct {
 	tasks sync.WaitGroup // goroutines of the session
 	srv   *http.Server
 
+	used    atomic.Int64 // streams that this end opened and uses
 	closing atomic.Bool
 	done    chan struct{}
 	err     error // why the session ended; set before done is closed
@@ -62,6 +63,9 @@ func New(ctx context.Context, conn net.Conn, o Options) (*Session, error) {
 	if err != nil {
 		conn.Close()
 		return nil, err
+	}
+	if e, ok := conn.(interface{ Established() }); ok {
+		e.Established() // the back end may end the stream before
 	}
 	s := &Session{conn: &hostConn{Conn: conn}, reply: reply, done: make(chan struct{})}
 	s.mux, err = guest.NewMux(s.conn, true)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"agentbox/internal/image/erofs"
+	"agentbox/internal/image/erofs/erofstest"
 
 	"github.com/containerd/errdefs"
 )
@@ -118,7 +119,7 @@ func fuzzBuild(t *testing.T, f *os.File, fill func(*erofs.Writer) error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readImage(img); err != nil {
+	if _, err := erofstest.Read(img); err != nil {
 		t.Fatal(err)
 	}
 }

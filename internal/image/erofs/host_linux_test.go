@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"agentbox/internal/image/erofs"
+	"agentbox/internal/image/erofs/erofstest"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,12 +44,12 @@ func oddTree(w *erofs.Writer) error {
 	return addAll(entries...)(w)
 }
 
-func writeOddTree(t *testing.T) (path string, nodes map[string]node) {
+func writeOddTree(t *testing.T) (path string, nodes map[string]erofstest.Node) {
 	img, err := build(t, erofs.Limits{}, oddTree)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if nodes, err = readImage(img); err != nil {
+	if nodes, err = erofstest.Read(img); err != nil {
 		t.Fatal(err)
 	}
 	path = filepath.Join(t.TempDir(), "image.erofs")
@@ -109,20 +110,20 @@ func TestHostKernelReadsIt(t *testing.T) {
 }
 
 // compareHost compares the file p with what the image should hold.
-func compareHost(p string, n node) error {
+func compareHost(p string, n erofstest.Node) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(p, &st); err != nil {
 		return err
 	}
-	if st.Mode != uint32(n.mode) || st.Uid != n.uid || st.Gid != n.gid || uint32(st.Nlink) != n.nlink ||
-		st.Mtim.Sec != n.mtime || st.Mtim.Nsec != int64(n.mtimeNs) || st.Ino == 0 {
+	if st.Mode != uint32(n.Mode) || st.Uid != n.UID || st.Gid != n.GID || uint32(st.Nlink) != n.Nlink ||
+		st.Mtim.Sec != n.Mtime || st.Mtim.Nsec != int64(n.MtimeNs) || st.Ino == 0 {
 		return fmt.Errorf("stat is %+v, want %+v", st, n)
 	}
-	switch n.mode & erofs.TypeMask {
+	switch n.Mode & erofs.TypeMask {
 	case erofs.TypeRegular:
-		return compareMapped(p, n.data)
+		return compareMapped(p, n.Data)
 	case erofs.TypeSymlink:
-		if target, err := os.Readlink(p); err != nil || target != string(n.data) {
+		if target, err := os.Readlink(p); err != nil || target != string(n.Data) {
 			return fmt.Errorf("target %q, %v", target, err)
 		}
 	case erofs.TypeChar:

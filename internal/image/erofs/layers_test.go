@@ -71,10 +71,10 @@ func applied(t testing.TB, layers ...[]byte) map[string]string {
 	for p, n := range nodes {
 		switch {
 		case p == "/":
-		case n.mode&erofs.TypeMask == erofs.TypeDir:
+		case n.Mode&erofs.TypeMask == erofs.TypeDir:
 			got[p] = "dir"
 		default:
-			got[p] = string(n.data)
+			got[p] = string(n.Data)
 		}
 	}
 	return got

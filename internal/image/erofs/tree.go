@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 )
@@ -44,13 +45,20 @@ func newDir() *inode {
 	return &inode{mode: TypeDir | 0o755, children: map[string]child{}}
 }
 
+// setTime sets the time of modification; the zero time is 1970.
+func (i *inode) setTime(t time.Time) {
+	if !t.IsZero() {
+		i.mtime, i.mtimeNs = t.Unix(), uint32(t.Nanosecond())
+	}
+}
+
 // maxHops is how many symbolic links one path may lead through, as in Linux.
 const maxHops = 40
 
 // walk returns the directory that p names, inside the image: symbolic links
-// are followed, ".." stops at the root. Missing directories are made when mk is
-// set. Without it, a path that leads nowhere is NotFound.
-func (w *Writer) walk(p string, mk bool) (*inode, error) {
+// are followed, ".." stops at the root. mk makes missing directories. Without
+// it, a path that leads nowhere is NotFound.
+func (w *Writer) walk(p string, mk func() *inode) (*inode, error) {
 	d, hops := w.root, 0
 	todo := []string{p} // paths still to go, the innermost link's last
 	for len(todo) > 0 {
@@ -71,10 +79,10 @@ func (w *Writer) walk(p string, mk bool) (*inode, error) {
 		}
 		c, ok := d.children[name]
 		switch {
-		case !ok && !mk:
+		case !ok && mk == nil:
 			return nil, fmt.Errorf("image entry %s: %w", quote(p), errdefs.ErrNotFound)
 		case !ok:
-			n := newDir()
+			n := mk()
 			if err := w.insert(d, name, n); err != nil {
 				return nil, err
 			}
@@ -89,7 +97,7 @@ func (w *Writer) walk(p string, mk bool) (*inode, error) {
 				d = w.root
 			}
 			todo = append(todo, c.target)
-		case !mk:
+		case mk == nil:
 			return nil, fmt.Errorf("image entry %s: %w", quote(p), errdefs.ErrNotFound)
 		default:
 			return nil, invalid(p, "a parent is no directory")
@@ -100,7 +108,7 @@ func (w *Writer) walk(p string, mk bool) (*inode, error) {
 
 // at splits p into its directory and its last name, "" for the root. ".." in p
 // is taken out of the text before any link is followed.
-func (w *Writer) at(p string, mk bool) (*inode, string, error) {
+func (w *Writer) at(p string, mk func() *inode) (*inode, string, error) {
 	dir, name := path.Split(path.Clean("/" + p))
 	d, err := w.walk(dir, mk)
 	return d, name, err
@@ -150,7 +158,7 @@ func (w *Writer) Whiteout(path string) error {
 	if err := w.budget.record(); err != nil {
 		return err
 	}
-	d, name, err := w.at(path, false)
+	d, name, err := w.at(path, nil)
 	if err == nil && name != "" {
 		err = w.hide(d, name)
 	}
@@ -162,7 +170,7 @@ func (w *Writer) Opaque(path string) error {
 	if err := w.budget.record(); err != nil {
 		return err
 	}
-	d, err := w.walk(path, false)
+	d, err := w.walk(path, nil)
 	if err != nil {
 		return ignoreMissing(err)
 	}

@@ -52,7 +52,8 @@ const (
 type Entry struct {
 	// Path inside the image, relative to its root, whatever it looks like. Its
 	// parents are resolved inside the image, symbolic links included, and made
-	// when they are missing (0755, root). The last name is never followed.
+	// when they are missing (0755, root, of the entry's time). The last name is
+	// never followed.
 	Path string
 	// Mode is one of the types and the permission bits.
 	Mode     uint32
@@ -115,20 +116,22 @@ func (w *Writer) Add(e Entry) error {
 	if err := w.budget.record(); err != nil {
 		return err
 	}
-	d, name, err := w.at(e.Path, true)
+	d, name, err := w.at(e.Path, func() *inode {
+		parent := newDir()
+		parent.setTime(e.Mtime)
+		return parent
+	})
 	if err != nil {
 		return err
 	}
 	if e.Link != "" {
 		return w.link(d, name, e)
 	}
-	n := &inode{mode: uint16(e.Mode), uid: e.UID, gid: e.GID}
-	if !e.Mtime.IsZero() {
-		n.mtime, n.mtimeNs = e.Mtime.Unix(), uint32(e.Mtime.Nanosecond())
-	}
 	if e.Mode > math.MaxUint16 {
 		return invalid(e.Path, "bad mode")
 	}
+	n := &inode{mode: uint16(e.Mode), uid: e.UID, gid: e.GID}
+	n.setTime(e.Mtime)
 	if n.isDir() {
 		return w.directory(d, name, n)
 	}
@@ -157,7 +160,7 @@ func (w *Writer) Add(e Entry) error {
 
 // link makes name in d another name of the inode at e.Link.
 func (w *Writer) link(d *inode, name string, e Entry) error {
-	td, tname, err := w.at(e.Link, false)
+	td, tname, err := w.at(e.Link, nil)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("link %s: %w", quote(e.Path), err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"agentbox/internal/image/erofs"
+	"agentbox/internal/image/erofs/erofstest"
 
 	"github.com/containerd/errdefs"
 )
@@ -49,13 +50,13 @@ func build(t testing.TB, limits erofs.Limits, fill func(w *erofs.Writer) error) 
 }
 
 // mustRead builds an image and reads it back.
-func mustRead(t testing.TB, fill func(w *erofs.Writer) error) map[string]node {
+func mustRead(t testing.TB, fill func(w *erofs.Writer) error) map[string]erofstest.Node {
 	t.Helper()
 	img, err := build(t, erofs.Limits{}, fill)
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes, err := readImage(img)
+	nodes, err := erofstest.Read(img)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,22 +105,22 @@ func TestEveryKindOfEntry(t *testing.T) {
 	))
 	content := map[string]string{"/a/f": "abc", "/a/big": big, "/a/empty": "", "/a/block": big[:4096], "/a/more": big[:4097], "/b/hard": "abc", "/b/link": "../a/f", "/b/long": long, "/b/plain": long[:4033]}
 	for p, want := range content {
-		if n, ok := nodes[p]; !ok || string(n.data) != want {
-			t.Errorf("%s: %d bytes, want %d", p, len(n.data), len(want))
+		if n, ok := nodes[p]; !ok || string(n.Data) != want {
+			t.Errorf("%s: %d bytes, want %d", p, len(n.Data), len(want))
 		}
 	}
 	f := nodes["/a/f"]
-	if f.mode != 0o104751 || f.uid != 70000 || f.gid != 4_000_000_000 || f.mtime != old.Unix() || f.mtimeNs != 678 || f.nlink != 2 || nodes["/b/hard"].nid != f.nid {
+	if f.Mode != 0o104751 || f.UID != 70000 || f.GID != 4_000_000_000 || f.Mtime != old.Unix() || f.MtimeNs != 678 || f.Nlink != 2 || nodes["/b/hard"].NID != f.NID {
 		t.Errorf("/a/f is %+v", f)
 	}
-	if r := nodes["/"]; r.mode != 0o040711 || r.uid != 3 || r.gid != 4 || r.mtime != old.Unix() {
+	if r := nodes["/"]; r.Mode != 0o040711 || r.UID != 3 || r.GID != 4 || r.Mtime != old.Unix() {
 		t.Errorf("/ is %+v", r)
 	}
-	if a := nodes["/a"]; a.mode != 0o040755 || a.mtime != 0 {
+	if a := nodes["/a"]; a.Mode != 0o040755 || a.Mtime != old.Unix() {
 		t.Errorf("the missing parent is %+v", a)
 	}
 	// 70000 = 0x11170: the low byte, then the major number, then the rest.
-	if c := nodes["/dev/c"]; c.mode != 0o020600 || c.addr != 0x70|259<<8|0x11100<<12 {
+	if c := nodes["/dev/c"]; c.Mode != 0o020600 || c.Addr != 0x70|259<<8|0x11100<<12 {
 		t.Errorf("device is %+v", c)
 	}
 	if len(nodes) != 17 {
@@ -143,7 +144,7 @@ func TestOddNames(t *testing.T) {
 	}
 	nodes := mustRead(t, addAll(entries...))
 	for p := range want {
-		if string(nodes[p].data) != p[3:] {
+		if string(nodes[p].Data) != p[3:] {
 			t.Errorf("%q is missing", p)
 		}
 	}
@@ -166,7 +167,7 @@ func TestManyNames(t *testing.T) {
 		}
 		return nil
 	})
-	if n := nodes["/many/link-69999"]; n.nlink != links || n.nid != nodes["/first"].nid {
+	if n := nodes["/many/link-69999"]; n.Nlink != links || n.NID != nodes["/first"].NID {
 		t.Errorf("link is %+v", n)
 	}
 }
@@ -203,14 +204,14 @@ func TestReplace(t *testing.T) {
 		erofs.Entry{Path: "two", Link: "f"}, file("f", "newest"),
 	))
 	for p, want := range map[string]string{"/f": "newest", "/two": "new", "/d/x": "kept", "/gone": "file", "/d/through": "2", "/h": "inside", "/self": "self"} {
-		if got := string(nodes[p].data); got != want {
+		if got := string(nodes[p].Data); got != want {
 			t.Errorf("%s = %q, want %q", p, got, want)
 		}
 	}
-	if n := nodes["/d"]; n.mode != 0o040700 {
+	if n := nodes["/d"]; n.Mode != 0o040700 {
 		t.Errorf("/d is %+v", n)
 	}
-	if n := nodes["/l2"]; n.mode != 0o040755 {
+	if n := nodes["/l2"]; n.Mode != 0o040755 {
 		t.Errorf("/l2 is %+v", n)
 	}
 	if _, ok := nodes["/gone/x"]; ok {
@@ -226,7 +227,7 @@ func TestPathsStayInside(t *testing.T) {
 		symlink("abs-link", "/x/../../y"), file("abs-link/f", "6"),
 	))
 	for p, want := range map[string]string{"/up": "1", "/abs": "2", "/b": "3", "/c/d": "4", "/e": "5", "/y/f": "6"} {
-		if got := string(nodes[p].data); got != want {
+		if got := string(nodes[p].Data); got != want {
 			t.Errorf("%s = %q, want %q", p, got, want)
 		}
 	}

@@ -30,11 +30,12 @@ const (
 	passFilestore = 1000
 	passArgs      = 1001
 	passCgroup    = 1010
+
+	passCgroupThreads = 1030
 )
 
-// engineMemory is added to the memory limit for gVisor's own kernel, which
-// lives in the same control group as user code.
-const engineMemory = 64 * sandbox.MiB
+// limits are those that a caller may require.
+var limits = []string{sandbox.LimitMemory, sandbox.LimitCPUs, sandbox.LimitPids, sandbox.LimitDisk}
 
 // Create implements runtime.Runtime.
 func (r *Runtime) Create(ctx context.Context, spec runtime.Spec) (err error) {
@@ -63,6 +64,9 @@ func (r *Runtime) makeBox(ctx context.Context, spec runtime.Spec) (*box, *cleanu
 	}
 	unlimited := r.notEnforced()
 	for _, l := range spec.Require {
+		if !slices.Contains(limits, l) {
+			return nil, nil, fmt.Errorf("no limit is called %q: %w", l, errdefs.ErrInvalidArgument)
+		}
 		if slices.Contains(unlimited, l) {
 			return nil, nil, fmt.Errorf("the limit of %s can't be enforced here (%s): %w", l, r.opts.Cgroups.Reason(), errdefs.ErrFailedPrecondition)
 		}
@@ -92,7 +96,9 @@ func (r *Runtime) makeBox(ctx context.Context, spec runtime.Spec) (*box, *cleanu
 // boot makes the sandbox process. It does not run user code yet.
 func (b *box) boot(spec runtime.Spec) (err error) {
 	l := spec.Limits
-	if b.group, err = b.r.opts.Cgroups.Create(b.rec.ID, cgroup.Limits{Memory: l.Memory + engineMemory, Pids: l.Pids}); err != nil {
+	// The number that was asked for, although the engine itself takes some 15 MiB
+	// of it: an operator can add the limits up.
+	if b.group, err = b.r.opts.Cgroups.Create(b.rec.ID, cgroup.Limits{Memory: l.Memory, Pids: l.Pids}); err != nil {
 		return err
 	}
 	oci := b.r.newSpec(spec)
@@ -137,8 +143,15 @@ func (b *box) donate(l sandbox.Limits) (_ map[int]*os.File, err error) {
 	if files[passArgs], err = pipeWith(strings.Join(bootFlags(l), "\n")); err != nil {
 		return nil, err
 	}
-	for i, dir := range b.group.Dirs() {
-		if files[passCgroup+i], err = os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0); err != nil {
+	// The library forks on a thread of its own choice, so the sandbox process
+	// can't be born in the group.
+	join, perThread := b.group.JoinFiles()
+	first := passCgroup
+	if perThread {
+		first = passCgroupThreads
+	}
+	for i, name := range join {
+		if files[first+i], err = os.OpenFile(name, os.O_WRONLY, 0); err != nil {
 			return nil, fmt.Errorf("open cgroup: %w", err)
 		}
 	}

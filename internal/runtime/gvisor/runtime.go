@@ -52,7 +52,7 @@ type Runtime struct {
 	conf     *config.Config
 	rootless bool
 	log      *slog.Logger
-	events   *events
+	events   runtime.Events
 
 	mu     sync.Mutex
 	boxes  map[string]*box
@@ -79,7 +79,6 @@ func New(o Options) (*Runtime, error) {
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
-	r.events = newEvents()
 	if err := useEngine(o.EnginePath); err != nil {
 		return nil, err
 	}
@@ -175,7 +174,7 @@ func (r *Runtime) Attach(ctx context.Context, id string) (net.Conn, error) {
 }
 
 // Watch implements runtime.Runtime.
-func (r *Runtime) Watch(ctx context.Context) <-chan runtime.Event { return r.events.watch(ctx) }
+func (r *Runtime) Watch(ctx context.Context) <-chan runtime.Event { return r.events.Watch(ctx) }
 
 // Close implements runtime.Runtime.
 func (r *Runtime) Close() error {
@@ -193,7 +192,7 @@ func (r *Runtime) Close() error {
 		b.letGo()
 		b.mu.Unlock()
 	}
-	r.events.close()
+	r.events.Close()
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package gvisor
 
 import (
-	"context"
 	"io"
 	"os"
 	"strings"
@@ -115,7 +114,7 @@ func (b *box) ended(w *watcher, e runtime.Event) {
 	if err := b.rec.save(b.dir); err != nil {
 		b.r.log.Warn("the end of a sandbox could not be recorded", "sandbox", b.rec.ID, "error", err)
 	}
-	b.r.events.publish(e)
+	b.r.events.Publish(e)
 }
 
 // maxTail is how much of a panic log is read: the head of a Go stack dump and
@@ -139,90 +138,4 @@ func logTail(path string) string {
 		return ""
 	}
 	return strings.ToValidUTF8(strings.TrimSpace(string(b)), "?")
-}
-
-// events passes the ends of sandboxes to all watchers.
-type events struct {
-	mu     sync.Mutex
-	subs   map[*subscription]struct{}
-	closed bool
-	wg     sync.WaitGroup
-}
-
-// subscription queues without limit, so that a slow receiver loses nothing and
-// delays nobody. There is one event per sandbox at most.
-type subscription struct {
-	queue []runtime.Event
-	wake  chan struct{}
-	stop  context.CancelFunc
-}
-
-func newEvents() *events { return &events{subs: map[*subscription]struct{}{}} }
-
-func (e *events) publish(ev runtime.Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for s := range e.subs {
-		s.queue = append(s.queue, ev)
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func (e *events) watch(ctx context.Context) <-chan runtime.Event {
-	out := make(chan runtime.Event)
-	ctx, cancel := context.WithCancel(ctx)
-	s := &subscription{wake: make(chan struct{}, 1), stop: cancel}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		cancel()
-		close(out)
-		return out
-	}
-	e.subs[s] = struct{}{}
-	e.wg.Add(1)
-	go e.deliver(ctx, s, out)
-	return out
-}
-
-func (e *events) deliver(ctx context.Context, s *subscription, out chan<- runtime.Event) {
-	defer e.wg.Done()
-	defer close(out)
-	defer s.stop()
-	defer func() {
-		e.mu.Lock()
-		delete(e.subs, s)
-		e.mu.Unlock()
-	}()
-	for {
-		e.mu.Lock()
-		queue := s.queue
-		s.queue = nil
-		e.mu.Unlock()
-		for _, ev := range queue {
-			select {
-			case out <- ev:
-			case <-ctx.Done():
-				return
-			}
-		}
-		select {
-		case <-s.wake:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (e *events) close() {
-	e.mu.Lock()
-	e.closed = true
-	for s := range e.subs {
-		s.stop()
-	}
-	e.mu.Unlock()
-	e.wg.Wait()
 }

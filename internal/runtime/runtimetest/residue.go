@@ -65,12 +65,14 @@ func (e *env) descriptors() []string {
 	all, err := os.ReadDir("/proc/self/fd")
 	e.ok(err)
 	var open []string
+	times := map[string]int{}
 	for _, d := range all {
 		target, err := os.Readlink("/proc/self/fd/" + d.Name())
 		if err != nil || strings.HasSuffix(target, "/fd") || strings.HasPrefix(target, "anon_inode:[event") {
 			continue
 		}
-		open = append(open, d.Name()+" "+target)
+		times[target]++ // numbers change when a back end is opened again
+		open = append(open, fmt.Sprintf("%s (%d)", target, times[target]))
 	}
 	return open
 }

@@ -109,37 +109,35 @@ func (t *tty) typed(ctx context.Context, c byte) error {
 	if t.eof {
 		return syscall.EIO
 	}
-	echo := []byte{c}
 	switch c {
 	case charIntr:
-		t.line, echo = nil, []byte("^C\n")
+		t.line = nil
+		t.echo(ctx, "^C\n")
 		t.interrupt()
 	case charErase:
-		if len(t.line) == 0 {
-			return nil
+		if len(t.line) > 0 {
+			t.line = t.line[:len(t.line)-1]
+			t.echo(ctx, "\b \b")
 		}
-		t.line, echo = t.line[:len(t.line)-1], []byte("\b \b")
 	case charEOF:
-		if len(t.line) == 0 {
-			t.eof = true
-			t.inWriter.close()
-			return nil
+		if len(t.line) > 0 {
+			return t.enter(ctx)
 		}
-		echo = nil
-		if err := t.enter(ctx); err != nil {
-			return err
-		}
+		t.eof = true
+		t.inWriter.close()
 	case '\n':
+		t.echo(ctx, "\n")
 		t.line = append(t.line, c)
-		if err := t.enter(ctx); err != nil {
-			return err
-		}
+		return t.enter(ctx)
 	default:
+		t.echo(ctx, string([]byte{c}))
 		t.line = append(t.line, c)
 	}
-	_, err := t.out.write(ctx, crlf(echo))
-	return err
+	return nil
 }
+
+// echo shows what was typed, if anybody still looks.
+func (t *tty) echo(ctx context.Context, s string) { _, _ = t.out.write(ctx, crlf([]byte(s))) }
 
 // enter gives the typed line to the processes; t.mu is held.
 func (t *tty) enter(ctx context.Context) error {

@@ -1,4 +1,7 @@
-package erofs_test
+// Package erofstest reads EROFS images in tests. It shares no code with the
+// writer, walks the bytes by itself and is stricter than any file system: what
+// breaks a rule of the format, or of gVisor's reader, is an error.
+package erofstest
 
 import (
 	"bytes"
@@ -9,24 +12,22 @@ import (
 	"slices"
 )
 
-// node is what a reader finds under one name.
-type node struct {
-	nid      uint64
-	mode     uint16
-	uid, gid uint32
-	nlink    uint32
-	mtime    int64
-	mtimeNs  uint32
-	addr     uint32
-	size     int64
-	data     []byte // content, target or nil
+// Node is what stands under one name.
+type Node struct {
+	NID      uint64
+	Mode     uint16 // type and permissions
+	UID, GID uint32
+	Nlink    uint32
+	Mtime    int64
+	MtimeNs  uint32
+	Addr     uint32 // first block, or the device number
+	Size     int64
+	Data     []byte // content, link target or directory
 }
 
-// readImage walks the bytes of an image and checks every rule of the format and
-// of gVisor's reader on the way. It shares no code with the writer. The result
-// is by absolute path.
-func readImage(img []byte) (map[string]node, error) {
-	r := &reader{img: img, nodes: map[string]node{}, parents: map[uint64]uint64{}}
+// Read walks an image and returns its names, as absolute paths.
+func Read(img []byte) (map[string]Node, error) {
+	r := &reader{img: img, nodes: map[string]Node{}, parents: map[uint64]uint64{}}
 	if len(img)%4096 != 0 || len(img) < 4096 {
 		return nil, fmt.Errorf("%d bytes are no whole blocks", len(img))
 	}
@@ -53,12 +54,12 @@ func readImage(img []byte) (map[string]node, error) {
 	inodes := map[uint64]bool{}
 	links := map[uint64]uint32{}
 	for _, n := range r.nodes {
-		inodes[n.nid] = true
-		links[n.nid]++
+		inodes[n.NID] = true
+		links[n.NID]++
 	}
 	for p, n := range r.nodes {
-		if n.mode>>12 != 4 && n.nlink != links[n.nid] {
-			return nil, fmt.Errorf("%q has %d links and says %d", p, links[n.nid], n.nlink)
+		if n.Mode>>12 != 4 && n.Nlink != links[n.NID] {
+			return nil, fmt.Errorf("%q has %d links and says %d", p, links[n.NID], n.Nlink)
 		}
 	}
 	if got := le.Uint64(sb[16:]); got != uint64(len(inodes)) {
@@ -70,47 +71,47 @@ func readImage(img []byte) (map[string]node, error) {
 type reader struct {
 	img     []byte
 	meta    int64
-	nodes   map[string]node
+	nodes   map[string]Node
 	parents map[uint64]uint64
 }
 
 // inode reads the inode nid and its data.
-func (r *reader) inode(nid uint64) (node, error) {
+func (r *reader) inode(nid uint64) (Node, error) {
 	le := binary.LittleEndian
 	off := r.meta + int64(nid)*32
 	if nid == 0 || off+64 > int64(len(r.img)) {
-		return node{}, fmt.Errorf("inode %d outside", nid)
+		return Node{}, fmt.Errorf("inode %d outside", nid)
 	}
 	b := r.img[off:]
-	n := node{
-		nid: nid, mode: le.Uint16(b[4:]), size: int64(le.Uint64(b[8:])), addr: le.Uint32(b[16:]),
-		uid: le.Uint32(b[24:]), gid: le.Uint32(b[28:]), mtime: int64(le.Uint64(b[32:])), mtimeNs: le.Uint32(b[40:]), nlink: le.Uint32(b[44:]),
+	n := Node{
+		NID: nid, Mode: le.Uint16(b[4:]), Size: int64(le.Uint64(b[8:])), Addr: le.Uint32(b[16:]),
+		UID: le.Uint32(b[24:]), GID: le.Uint32(b[28:]), Mtime: int64(le.Uint64(b[32:])), MtimeNs: le.Uint32(b[40:]), Nlink: le.Uint32(b[44:]),
 	}
-	format, typ := le.Uint16(b), n.mode>>12
+	format, typ := le.Uint16(b), n.Mode>>12
 	if format&1 == 0 || le.Uint16(b[2:]) != 0 {
-		return node{}, fmt.Errorf("inode %d: not extended or with attributes", nid)
+		return Node{}, fmt.Errorf("inode %d: not extended or with attributes", nid)
 	}
 	switch layout := format >> 1; {
 	case typ != 010 && typ != 004 && typ != 012:
-		if n.size != 0 || layout != 0 {
-			return node{}, fmt.Errorf("inode %d: special file with data", nid)
+		if n.Size != 0 || layout != 0 {
+			return Node{}, fmt.Errorf("inode %d: special file with data", nid)
 		}
 	case layout == 2 && typ != 010:
-		if off%4096+64+n.size > 4096 || n.size%4096 == 0 {
-			return node{}, fmt.Errorf("inode %d: bad inline size %d", nid, n.size)
+		if off%4096+64+n.Size > 4096 || n.Size%4096 == 0 {
+			return Node{}, fmt.Errorf("inode %d: bad inline size %d", nid, n.Size)
 		}
-		n.data = b[64 : 64+n.size]
+		n.Data = b[64 : 64+n.Size]
 	case layout == 0:
-		start, end := int64(n.addr)*4096, int64(n.addr)*4096+(n.size+4095)/4096*4096
-		if end > int64(len(r.img)) || n.size > 0 && start < 4096 || n.size == 0 && n.addr != 0 {
-			return node{}, fmt.Errorf("inode %d: data outside", nid)
+		start, end := int64(n.Addr)*4096, int64(n.Addr)*4096+(n.Size+4095)/4096*4096
+		if end > int64(len(r.img)) || n.Size > 0 && start < 4096 || n.Size == 0 && n.Addr != 0 {
+			return Node{}, fmt.Errorf("inode %d: data outside", nid)
 		}
-		n.data = r.img[start : start+n.size]
-		if len(bytes.Trim(r.img[start+n.size:end], "\x00")) != 0 {
-			return node{}, fmt.Errorf("inode %d: tail is not zero", nid)
+		n.Data = r.img[start : start+n.Size]
+		if len(bytes.Trim(r.img[start+n.Size:end], "\x00")) != 0 {
+			return Node{}, fmt.Errorf("inode %d: tail is not zero", nid)
 		}
 	default:
-		return node{}, fmt.Errorf("inode %d: layout %d of type %o", nid, layout, typ)
+		return Node{}, fmt.Errorf("inode %d: layout %d of type %o", nid, layout, typ)
 	}
 	return n, nil
 }
@@ -121,15 +122,15 @@ func (r *reader) walk(p string, nid, parent uint64) error {
 	if err != nil {
 		return fmt.Errorf("%q: %w", p, err)
 	}
-	if _, twice := r.parents[nid]; twice || n.mode>>12 != 4 {
+	if _, twice := r.parents[nid]; twice || n.Mode>>12 != 4 {
 		return fmt.Errorf("%q: no directory, or in the tree twice", p)
 	}
 	r.parents[nid] = parent
 	r.nodes[p] = n
 	types := map[uint16]byte{010: 1, 004: 2, 002: 3, 006: 4, 001: 5, 014: 6, 012: 7}
 	last, subdirs, dots := "", uint32(0), 0
-	for block := 0; block < len(n.data); block += 4096 {
-		entries, err := dirents(n.data[block:min(block+4096, len(n.data))])
+	for block := 0; block < len(n.Data); block += 4096 {
+		entries, err := dirents(n.Data[block:min(block+4096, len(n.Data))])
 		if err != nil {
 			return fmt.Errorf("%q: %w", p, err)
 		}
@@ -148,8 +149,8 @@ func (r *reader) walk(p string, nid, parent uint64) error {
 			if err != nil {
 				return fmt.Errorf("%q: %w", path.Join(p, e.name), err)
 			}
-			if e.typ != types[c.mode>>12] {
-				return fmt.Errorf("%q/%q: type %d of mode %o", p, e.name, e.typ, c.mode)
+			if e.typ != types[c.Mode>>12] {
+				return fmt.Errorf("%q/%q: type %d of mode %o", p, e.name, e.typ, c.Mode)
 			}
 			if e.typ != 2 {
 				r.nodes[join(p, e.name)] = c
@@ -161,8 +162,8 @@ func (r *reader) walk(p string, nid, parent uint64) error {
 			}
 		}
 	}
-	if dots != 2 || n.nlink != subdirs+2 {
-		return fmt.Errorf("%q: %d dots, %d links with %d subdirectories", p, dots, n.nlink, subdirs)
+	if dots != 2 || n.Nlink != subdirs+2 {
+		return fmt.Errorf("%q: %d dots, %d links with %d subdirectories", p, dots, n.Nlink, subdirs)
 	}
 	return nil
 }
