@@ -93,6 +93,11 @@ func bootArgs(args []string) ([]string, error) {
 			out = append(out, arg)
 		}
 	}
+	if len(extra) > 0 { // the first time; later the rights are gone
+		if err := leaveCgroupNamespace(); err != nil {
+			return nil, err
+		}
+	}
 	// The sandbox's id is the last argument; flags go before it.
 	return slices.Insert(out, len(out)-1, strings.Fields(string(extra))...), nil
 }
@@ -144,6 +149,25 @@ func joinThreads(fd int) error {
 	runtime.KeepAlive(self)
 	if errno != 0 {
 		return fmt.Errorf("join cgroup: %w", errno)
+	}
+	return nil
+}
+
+// leaveCgroupNamespace gives this process a view of control groups that begins
+// at its own. gVisor's library makes all other namespaces.
+func leaveCgroupNamespace() error {
+	// A namespace belongs to a thread: each gets one, and then that of the
+	// first.
+	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP, 0, 0); e != 0 {
+		return fmt.Errorf("leave the host's cgroup namespace: %w", e)
+	}
+	ns, err := unix.Open("/proc/self/ns/cgroup", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the cgroup namespace: %w", err)
+	}
+	defer unix.Close(ns)
+	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_SETNS, uintptr(ns), unix.CLONE_NEWCGROUP, 0); e != 0 {
+		return fmt.Errorf("share the cgroup namespace: %w", e)
 	}
 	return nil
 }

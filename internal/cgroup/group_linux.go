@@ -30,9 +30,9 @@ func (g *Group) ID() string { return g.id }
 // Dirs are the group's directories on the host, sorted.
 func (g *Group) Dirs() []string { return g.distinct() }
 
-// JoinFiles are the files by which a process joins the group. Where perThread is set, each of its
-// threads has to write "0" into every file; else one of them does so for all.
-// There are none on a host without control groups.
+// JoinFiles are the files by which a process joins the group. Where perThread
+// is set, each of its threads has to write "0" into every file; else one of them
+// does so for all. There are none on a host without control groups.
 //
 // A thread that moves itself takes no lock that waits for the whole machine; a
 // process that moves does.
@@ -45,6 +45,22 @@ func (g *Group) JoinFiles() (files []string, perThread bool) {
 		files = append(files, path.Join(dir, name))
 	}
 	return files, g.mode == V1
+}
+
+// age is the time since the group's youngest directory was made; 0 when the
+// host can't tell.
+func (g *Group) age() time.Duration {
+	var made time.Time
+	for _, dir := range g.distinct() {
+		t, err := g.tree.Made(dir)
+		if err != nil {
+			return 0
+		}
+		if t.After(made) {
+			made = t
+		}
+	}
+	return time.Since(made)
 }
 
 func (g *Group) distinct() []string {

@@ -143,7 +143,8 @@ func (f *runFlags) request(cmd *cobra.Command, name string) (local.Request, erro
 	// What the user did not choose gives way to the host; what he did is checked.
 	defaults := sandbox.Limits{}.WithDefaults().Clamp(maximum)
 	req.Limits = fill(l, defaults).WithDefaults()
-	req.Limits.Shm = min(req.Limits.Shm, req.Limits.Memory)
+	// It counts against the memory, so more of it would be an empty promise.
+	maximum.Shm = min(maximum.Shm, req.Limits.Memory)
 	return req, req.Limits.Check(maximum)
 }
 
@@ -236,8 +237,12 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if err != nil {
 		return err
 	}
-	// A signal ends what is under way, and the deferred clean-up runs.
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	if f.outputDir != "" { // before anything runs whose outputs would be lost
+		if err := os.MkdirAll(f.outputDir, 0o777); err != nil {
+			return fmt.Errorf("make the output directory: %w", err)
+		}
+	}
+	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
 
 	store, err := l.Images(dataDir)
@@ -261,10 +266,32 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	return a.orInterrupted(ctx, err)
 }
 
+// interrupted is the cause of a context that a signal ended.
+type interrupted struct{ signal syscall.Signal }
+
+func (i interrupted) Error() string { return "interrupted: " + i.signal.String() }
+
+// untilSignal ends what is under way at a signal, so that the deferred clean-up
+// runs.
+func untilSignal(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(interrupted{s.(syscall.Signal)})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { signal.Stop(signals); cancel(nil) }
+}
+
 // orInterrupted makes the conventional status of a program that a signal ended.
 func (a *App) orInterrupted(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return exitStatus(128 + int(syscall.SIGINT))
+	var by interrupted
+	if err != nil && errors.As(context.Cause(ctx), &by) {
+		return exitStatus(128 + int(by.signal))
 	}
 	return err
 }

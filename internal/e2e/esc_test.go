@@ -155,7 +155,7 @@ func TestESC08(t *testing.T) {
 	if len(before) < 4 {
 		t.Fatalf("too few files are watched: %v", before)
 	}
-	box := NewBox(t, sandbox.Limits{})
+	box := NewBox(t, sandbox.Limits{CPUs: 2})
 	var out Lines
 	attacker := box.Go(Probe(t, "esc08", "root"), &out)
 	out.WaitFor(t, "sh: #!/proc/self/exe", 10*time.Second)
@@ -326,7 +326,9 @@ func hostFacts(t testing.TB, dataDir string) map[string]string {
 func checkEnv(t testing.TB, user, env string) {
 	t.Helper()
 	declared := map[string]bool{}
-	for _, name := range strings.Fields("PATH HOME USER LOGNAME SHELL PWD OLDPWD SHLVL _ LANG LC_ALL TERM HOSTNAME PYTHONUNBUFFERED DEBIAN_FRONTEND") {
+	for _, name := range strings.Fields("PATH HOME USER LOGNAME SHELL PWD OLDPWD SHLVL _ LANG LC_ALL TERM HOSTNAME " +
+		// Of the image's recipe.
+		"PIP_ROOT_USER_ACTION PIP_DISABLE_PIP_VERSION_CHECK PIP_BREAK_SYSTEM_PACKAGES PIP_NO_INPUT GIT_TERMINAL_PROMPT npm_config_yes DEBIAN_FRONTEND") {
 		declared[name] = true
 	}
 	for v := range strings.SplitSeq(strings.TrimRight(env, "\x00"), "\x00") {

@@ -67,19 +67,30 @@ func (j *Job) Result() *sandbox.Result {
 // burns everything, on a machine that is not busy itself.
 const answerLimit = 5 * time.Second
 
-// Answers runs a small command in the box.
+// errFull is the answer of a sandbox that holds as many processes as it may.
+var errFull = errors.New("the sandbox's limit of processes is reached")
+
+// Answers asks the agent for a sign of life and runs a small command in the box.
 func (b *Box) Answers() error {
 	ctx, cancel := context.WithTimeout(context.Background(), answerLimit+Slack())
 	defer cancel()
+	if _, err := b.Session().Ping(ctx); err != nil {
+		return err
+	}
 	p, err := b.Start(ctx, sandbox.Command{Argv: []string{"/bin/true"}, User: "root"}, client.Output{})
 	if err != nil {
 		return err
 	}
 	r, err := p.Wait(ctx)
-	if err == nil && r.ShellCode() != 0 {
-		err = errors.New(Describe(r))
+	switch {
+	case err != nil:
+		return err
+	case r.ShellCode() == sandbox.ExitNotExecutable && strings.Contains(r.Reason, "limit of"):
+		return errFull
+	case r.ShellCode() != 0:
+		return errors.New(Describe(r))
 	}
-	return err
+	return nil
 }
 
 // KeepsAnswering calls [Box.Answers] again and again until the returned
@@ -91,7 +102,7 @@ func (b *Box) KeepsAnswering(who string) (stop func()) {
 	wg.Go(func() {
 		for {
 			began := time.Now()
-			if failure = b.Answers(); failure != nil {
+			if failure = b.Answers(); failure != nil && failure != errFull {
 				return
 			}
 			n, slowest = n+1, max(slowest, time.Since(began))
@@ -106,7 +117,7 @@ func (b *Box) KeepsAnswering(who string) (stop func()) {
 		b.t.Helper()
 		close(quit)
 		wg.Wait()
-		if failure != nil {
+		if failure != nil && failure != errFull {
 			b.t.Errorf("%s stopped answering after %d answers: %v", who, n, failure)
 			return
 		}

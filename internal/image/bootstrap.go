@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"os/exec"
@@ -31,9 +32,16 @@ type bootstrap struct {
 	mirror mirror
 	// dir is for the files of the run. The users that packages are unpacked as
 	// must be able to reach it.
-	dir    string
+	dir string
+	// memory is how many bytes the root file system may take in memory. 0: it
+	// is made on the disk.
+	memory int64
 	report func(Event)
 }
+
+// errNotInMemory is that the root file system can't be made in memory: there is
+// too little of it, or mounting is not allowed.
+var errNotInMemory = errors.New("the root file system can't be made in memory")
 
 // excluded are files that a sandbox can do without. dpkg leaves them out, here
 // and when a sandbox installs packages.
@@ -60,24 +68,19 @@ func (b *bootstrap) run(ctx context.Context, w io.Writer) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir = "/"
-	cmd.Env = environment(b.dir)
-	cmd.Stdin = strings.NewReader(b.mirror.sources(b.recipe.Suite, b.recipe.Components))
-	// mmdebstrap takes its chroot away when it is told to end.
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 15 * time.Second
-	endWithUs(cmd)
+	log := &logWriter{progress: progress{report: b.report}}
+	cmd := b.command(ctx, program, args)
+	cmd.Stderr = log
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, fmt.Errorf("run mmdebstrap: %w", err)
 	}
-	log := &logWriter{progress: progress{report: b.report}}
-	cmd.Stderr = log
 	// The kernel ends mmdebstrap when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := cmd.Start(); err != nil {
+	if err := cmd.Start(); errors.Is(err, fs.ErrPermission) && b.memory > 0 {
+		return nil, errNotInMemory
+	} else if err != nil {
 		return nil, fmt.Errorf("run mmdebstrap: %w", err)
 	}
 	copyErr := b.copyRoot(w, stdout)
@@ -97,6 +100,30 @@ func (b *bootstrap) run(ctx context.Context, w io.Writer) ([]string, error) {
 	return splitLines(string(packages)), nil
 }
 
+// inMemory mounts a file system in memory and runs a program in it. Nobody
+// else sees the mount. Where it is not allowed, the disk will do.
+const inMemory = `mount -t tmpfs -o mode=755,size="$1" agentbox "$TMPDIR" 2>/dev/null; shift; exec "$@"`
+
+// command is the process to start.
+func (b *bootstrap) command(ctx context.Context, program string, args []string) *exec.Cmd {
+	if b.memory > 0 {
+		args = append([]string{"-c", inMemory, "sh", strconv.FormatInt(b.memory, 10), program}, args...)
+		program = "/bin/sh"
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = "/"
+	cmd.Env = environment(filepath.Join(b.dir, "root"))
+	cmd.Stdin = strings.NewReader(b.mirror.sources(b.recipe.Suite, b.recipe.Components))
+	// mmdebstrap takes its chroot away when it is told to end.
+	cmd.Cancel = func() error { return interrupt(cmd) }
+	cmd.WaitDelay = 15 * time.Second
+	endWithUs(cmd)
+	if b.memory > 0 {
+		privateMounts(cmd)
+	}
+	return cmd
+}
+
 // prepare writes the files that mmdebstrap needs and returns its arguments.
 func (b *bootstrap) prepare(ctx context.Context) ([]string, error) {
 	base, err := images.FS.ReadFile("base.sh")
@@ -109,6 +136,9 @@ func (b *bootstrap) prepare(ctx context.Context) ([]string, error) {
 		if err := os.WriteFile(filepath.Join(b.dir, name), []byte(content), 0o644); err != nil {
 			return nil, fmt.Errorf("write %s: %w", name, err)
 		}
+	}
+	if err := os.Mkdir(filepath.Join(b.dir, "root"), 0o755); err != nil {
+		return nil, fmt.Errorf("make directory for the root file system: %w", err)
 	}
 	file := func(name string) string { return shellQuote(filepath.Join(b.dir, name)) }
 	setup := ""
@@ -198,6 +228,9 @@ func (b *bootstrap) explain(ctx context.Context, err, copyErr error, log *logWri
 		return fmt.Errorf("run mmdebstrap: %w", errors.Join(err, copyErr))
 	}
 	text := log.tail()
+	if b.memory > 0 && strings.Contains(text, "No space left on device") {
+		return errNotInMemory
+	}
 	hint := ""
 	switch {
 	case strings.Contains(text, "NO_PUBKEY"):

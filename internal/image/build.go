@@ -54,7 +54,12 @@ func (s *Store) Build(ctx context.Context, name string, opts BuildOptions) (Imag
 		return s.Resolve(ctx, name) // another process made it while we waited
 	}
 	b.report = relay(l, b.report)
+	b.memory = memoryForScratch()
 	img, err := s.build(ctx, name, b)
+	if errors.Is(err, errNotInMemory) {
+		b.memory = 0
+		img, err = s.build(ctx, name, b)
+	}
 	if err != nil {
 		return Image{}, fmt.Errorf("build image %q: %w", name, err)
 	}

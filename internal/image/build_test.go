@@ -175,6 +175,21 @@ func TestBuildFailures(t *testing.T) {
 	})
 }
 
+// A root file system that does not fit into memory is made on the disk.
+func TestBuildTooBigForMemory(t *testing.T) {
+	fake := fakeBootstrap(t, `echo run >>runs; [ "$(wc -l <runs)" = 2 ] || { echo "cannot copy: No space left on device" >&2; exit 1; }`, rootTar(t, [2]string{"./f", "1"}))
+	s := open(t, t.TempDir(), agent(t, "1"))
+	_, err := s.Build(t.Context(), "small", image.BuildOptions{Mirror: "http://mirror.example/debian"})
+	runs, readErr := os.ReadFile(filepath.Join(fake, "runs"))
+	if readErr != nil {
+		t.Fatal(readErr)
+	}
+	// With too little memory it was on the disk at once, and that is full.
+	if n := strings.Count(string(runs), "run"); err != nil && n == 2 || err == nil && n != 2 {
+		t.Errorf("%d runs, error %v", n, err)
+	}
+}
+
 // One of two builders works, the other waits, sees how far it is and takes what
 // it made.
 func TestTwoBuildersOfOneImage(t *testing.T) {

@@ -26,8 +26,14 @@ type Engine struct {
 	stop   context.CancelFunc
 
 	mu      sync.Mutex
-	waiting map[string]chan runtime.Event // by sandbox id; buffered
-	done    chan struct{}                 // the event loop ended
+	waiting map[string]*end // by sandbox id
+	done    chan struct{}   // the event loop ended
+}
+
+// end is how a sandbox ended without being asked to.
+type end struct {
+	done  chan struct{} // closed when event is set
+	event runtime.Event
 }
 
 // Open reclaims what dead owners left in dataDir and starts an engine of this
@@ -47,7 +53,7 @@ func Open(ctx context.Context, dataDir string, images Images, newBackend Backend
 	}
 	// The engine outlives the call: ctx bounds only the opening.
 	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
-	e := &Engine{rt: rt, owner: o, images: images, stop: stop, waiting: map[string]chan runtime.Event{}, done: make(chan struct{})}
+	e := &Engine{rt: rt, owner: o, images: images, stop: stop, waiting: map[string]*end{}, done: make(chan struct{})}
 	go e.dispatch(rt.Watch(watch))
 	return e, nil
 }
@@ -96,22 +102,21 @@ func (e *Engine) dispatch(events <-chan runtime.Event) {
 	defer close(e.done)
 	for ev := range events {
 		e.mu.Lock()
-		if c, ok := e.waiting[ev.ID]; ok {
-			select {
-			case c <- ev:
-			default: // it ended already
-			}
+		if w, ok := e.waiting[ev.ID]; ok {
+			w.event = ev
+			close(w.done)
+			delete(e.waiting, ev.ID)
 		}
 		e.mu.Unlock()
 	}
 }
 
-func (e *Engine) expect(id string) <-chan runtime.Event {
-	c := make(chan runtime.Event, 1)
+func (e *Engine) expect(id string) *end {
+	w := &end{done: make(chan struct{})}
 	e.mu.Lock()
-	e.waiting[id] = c
+	e.waiting[id] = w
 	e.mu.Unlock()
-	return c
+	return w
 }
 
 func (e *Engine) forget(id string) {

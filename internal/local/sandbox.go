@@ -41,10 +41,12 @@ type Sandbox struct {
 	engine  *Engine
 	limits  sandbox.Limits
 	session *client.Session
-	ended   <-chan runtime.Event
+	end     *end
 	release func()
 	once    sync.Once
-	event   *runtime.Event // what ended received
+
+	mu    sync.Mutex
+	kills map[string]int64 // out-of-memory kills when an exec began, by its id
 }
 
 // Create makes a sandbox and connects to its agent. It leaves nothing behind
@@ -58,8 +60,8 @@ func (e *Engine) Create(ctx context.Context, req Request) (_ *Sandbox, err error
 	defer func() { err = errors.Join(err, undo.Run()) }()
 	undo.Add(func() error { release(); return nil })
 
-	s := &Sandbox{ID: ids.UID(), engine: e, limits: req.Limits, release: release}
-	s.ended = e.expect(s.ID)
+	s := &Sandbox{ID: ids.UID(), engine: e, limits: req.Limits, release: release, kills: map[string]int64{}}
+	s.end = e.expect(s.ID)
 	undo.Add(func() error { e.forget(s.ID); return nil })
 	spec := runtime.Spec{
 		ID: s.ID, Limits: req.Limits, Require: req.Require,
@@ -122,58 +124,101 @@ func (s *Sandbox) Destroy(ctx context.Context) error {
 	return err
 }
 
-// Start starts a command; its result comes from [Sandbox.Wait].
+// Start starts a command; its result comes from [Sandbox.Wait]. In a sandbox
+// that has ended the error says why.
 func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command, out client.Output) (*client.Process, error) {
-	return s.session.Start(ctx, "run-"+ids.Hex(6), cmd, out)
+	before := s.oomKills(ctx)
+	p, err := s.session.Start(ctx, "run-"+ids.Hex(6), cmd, out)
+	if err != nil {
+		if s.session.Err() == nil {
+			return nil, err
+		}
+		return nil, errors.Join(s.why(ctx), err)
+	}
+	s.mu.Lock()
+	s.kills[p.ID()] = before
+	s.mu.Unlock()
+	return p, nil
+}
+
+// oomKills is how many processes of the sandbox the host killed for their
+// memory; 0 where the back end can't tell.
+func (s *Sandbox) oomKills(ctx context.Context) int64 {
+	r, ok := runtime.As[runtime.StatsReader](s.engine.rt)
+	if !ok {
+		return 0
+	}
+	st, err := r.Stats(ctx, s.ID)
+	if err != nil {
+		return 0 // then nothing is claimed
+	}
+	return st.OOMKills
 }
 
 // Wait waits for p. A command that went down with the sandbox has the result
 // OOM or Lost, with the reason; an error is agentbox's own.
 func (s *Sandbox) Wait(ctx context.Context, p *client.Process) (*sandbox.Result, error) {
 	res, err := p.Wait(ctx)
-	if err == nil && !(res.Outcome == sandbox.Signaled || res.Outcome == sandbox.Lost) {
-		return res, nil
-	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && err != nil {
 		return res, ctx.Err()
 	}
-	if err == nil && res.Outcome == sandbox.Signaled {
+	s.mu.Lock()
+	before := s.kills[p.ID()]
+	delete(s.kills, p.ID())
+	s.mu.Unlock()
+	if err == nil && res.Outcome != sandbox.Lost {
+		if killed(res) && s.oomKills(ctx) > before {
+			s.outOfMemory(res)
+		}
 		return res, nil
 	}
 	ev := s.death(ctx)
 	if ev == nil {
 		return res, err
 	}
-	if res == nil {
-		res = &sandbox.Result{ExecID: p.ID()}
-	}
 	res.Outcome, res.Reason = sandbox.Lost, deathText(*ev)
 	if ev.Reason == sandbox.ReasonOOM {
-		res.Outcome, res.Signal = sandbox.OOM, 9
-		res.Reason = fmt.Sprintf("the memory limit of %s was reached", sandbox.FormatSize(s.limits.Memory))
+		s.outOfMemory(res)
 	}
 	return res, nil
+}
+
+// killed reports a result that the host's out-of-memory killer may be behind:
+// SIGKILL, of the command itself or of the one that a shell waited for. The host
+// takes the biggest process where it can, and the sandbox lives on.
+func killed(r *sandbox.Result) bool {
+	const sigkill = 9
+	return r.Outcome == sandbox.Signaled && r.Signal == sigkill || r.Outcome == sandbox.Exited && r.ExitCode == 128+sigkill
+}
+
+func (s *Sandbox) outOfMemory(r *sandbox.Result) {
+	r.Outcome, r.Signal, r.ExitCode = sandbox.OOM, 9, 0
+	r.Reason = s.memoryText()
+}
+
+func (s *Sandbox) memoryText() string {
+	return fmt.Sprintf("the memory limit of %s was reached", sandbox.FormatSize(s.limits.Memory))
 }
 
 // death waits briefly for the back end's word on why the sandbox ended: it
 // comes some milliseconds after the stream broke.
 func (s *Sandbox) death(ctx context.Context) *runtime.Event {
-	if s.event != nil {
-		return s.event
-	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	select {
-	case ev := <-s.ended:
-		s.event = &ev
+	case <-s.end.done:
+		return &s.end.event
 	case <-ctx.Done():
+		return nil
 	}
-	return s.event
 }
 
 // why is the sandbox's death as an error, nil when it lives.
 func (s *Sandbox) why(ctx context.Context) error {
 	if ev := s.death(ctx); ev != nil {
+		if ev.Reason == sandbox.ReasonOOM {
+			return errors.New(s.memoryText())
+		}
 		return errors.New(deathText(*ev))
 	}
 	return nil

@@ -58,9 +58,11 @@ type Runtime interface {
 
 	// Attach opens the stream to the guest agent of a running sandbox and
 	// proves to both ends that the other is the right one. The caller speaks
-	// first on it (guest HELLO), owns it and closes it. A second Attach
-	// replaces the first stream; so does an Attach by another process, which is
-	// how a restarted daemon takes its sandboxes back.
+	// first on it (guest HELLO), owns it and closes it. When the agent takes a
+	// session on a new stream, it lets go of the one before; so it does when
+	// another process attaches, which is how a restarted daemon takes its
+	// sandboxes back. If the stream has a method Established(), the caller calls
+	// it then, so that the back end can end the stream before on this side.
 	Attach(ctx context.Context, id string) (net.Conn, error)
 
 	// Stop ends all processes and keeps the files of the writable layer; Start

@@ -13,6 +13,29 @@ import (
 	"syscall"
 )
 
+// Process is a process of the host that belongs to a [Place].
+type Process struct {
+	Pid, Parent int
+	// Cmdline is the arguments, separated by blanks; empty for processes of the
+	// engine that have dropped theirs.
+	Cmdline string
+}
+
+// Processes returns what runs in p, of agentbox itself and of its sandboxes.
+func Processes(p Place) ([]Process, error) {
+	all, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	var out []Process
+	for _, pr := range all.of(p.DataDir) {
+		if pr.state != "Z" {
+			out = append(out, Process{pr.pid, pr.parent, pr.cmdline})
+		}
+	}
+	return out, nil
+}
+
 // process is one process of the host.
 type process struct {
 	pid, parent int

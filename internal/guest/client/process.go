@@ -41,7 +41,8 @@ type Process struct {
 	write    sync.Mutex // one frame at a time
 	started  chan struct{}
 	done     chan struct{}
-	result   *sandbox.Result // set before done is closed
+	began    time.Time
+	result   *sandbox.Result // set before done is closed, also beside err
 	err      error
 	out      [2]*sink
 	detached bool // guarded by write
@@ -116,7 +117,7 @@ func (p *Process) feed(r io.Reader) {
 }
 
 func (s *Session) newProcess(id string, maxOutput int64, out Output) *Process {
-	p := &Process{s: s, id: id, started: make(chan struct{}), done: make(chan struct{}), late: make(chan struct{})}
+	p := &Process{s: s, id: id, began: time.Now(), started: make(chan struct{}), done: make(chan struct{}), late: make(chan struct{})}
 	limit := maxOutput
 	if limit == 0 {
 		limit = sandbox.DefaultMaxOutput
@@ -180,10 +181,11 @@ func (p *Process) follow() {
 		default:
 		}
 	}
-	if r != nil {
-		p.out[0].fill(&r.Stdout, &r.StdoutTruncated)
-		p.out[1].fill(&r.Stderr, &r.StderrTruncated)
+	if r == nil {
+		r = &sandbox.Result{ExecID: p.id, Outcome: sandbox.Lost, Duration: time.Since(p.began)}
 	}
+	p.out[0].fill(&r.Stdout, &r.StdoutTruncated)
+	p.out[1].fill(&r.Stderr, &r.StderrTruncated)
 	p.result, p.err = r, err
 	abort(p.conn)
 	close(p.done)
@@ -260,7 +262,8 @@ func (p *Process) frame(t guest.FrameType, b []byte) (*sandbox.Result, error) {
 }
 
 // Wait waits until the command has ended. It may be called more than once. A
-// context that ends first leaves the command alone.
+// context that ends first leaves the command alone. When the guest broke off,
+// the result beside the error is Lost and has the output until then.
 func (p *Process) Wait(ctx context.Context) (*sandbox.Result, error) {
 	select {
 	case <-p.done:
@@ -272,7 +275,7 @@ func (p *Process) Wait(ctx context.Context) (*sandbox.Result, error) {
 		}
 	}
 	if p.err != nil {
-		return nil, fmt.Errorf("wait for exec %s: %w", p.id, p.err)
+		return p.result, fmt.Errorf("wait for exec %s: %w", p.id, p.err)
 	}
 	return p.result, nil
 }

@@ -63,6 +63,9 @@ func New(ctx context.Context, conn net.Conn, o Options) (*Session, error) {
 		conn.Close()
 		return nil, err
 	}
+	if e, ok := conn.(interface{ Established() }); ok {
+		e.Established() // the back end may end the stream before
+	}
 	s := &Session{conn: &hostConn{Conn: conn}, reply: reply, done: make(chan struct{})}
 	s.mux, err = guest.NewMux(s.conn, true)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,17 +38,25 @@ func (b *box) attach(ctx context.Context) (net.Conn, error) {
 			return nil, err
 		}
 	}
-	b.attached(conn)
-	return conn, nil
+	return &stream{Conn: conn, b: b}, nil
 }
 
-// attached notes the stream in use. The one before ends: the agent lets go of
-// it, but can't close the donated one, which a checkpoint needs.
-func (b *box) attached(conn net.Conn) {
-	if b.inUse != nil {
-		b.inUse.Close() // its owner may have done so
+// stream is what Attach returns.
+type stream struct {
+	net.Conn
+	b *box
+}
+
+// Established is called by the owner when the agent took the session on this
+// stream. The stream before ends then: the agent let go of it, but can't close
+// the donated one, which a checkpoint needs.
+func (s *stream) Established() {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	if s.b.inUse != nil {
+		s.b.inUse.Close() // its owner may have done so
 	}
-	b.inUse = conn
+	s.b.inUse = s.Conn
 }
 
 // handOver makes a stream and lets a helper hand its other end to the agent.
@@ -75,7 +84,25 @@ func (b *box) handOver(ctx context.Context) (net.Conn, error) {
 func (b *box) prove(ctx context.Context, conn net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
+	// The agent speaks first. The time that the helper takes to start, in a
+	// sandbox whose processors are busy, is not the proof's.
+	if err := awaitData(conn); err != nil {
+		return fmt.Errorf("wait for the agent: %w", err)
+	}
 	return guest.ProveHost(conn, b.rec.Key)
+}
+
+// awaitData returns when there is something to read, or the end.
+func awaitData(conn net.Conn) error {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return rc.Read(readable)
 }
 
 func (b *box) execHelper(ctx context.Context, stream *os.File) (int32, error) {

@@ -28,7 +28,7 @@ type box struct {
 	c     *container.Container // nil when gVisor's state is lost
 	proc  *process             // nil when there is no live process
 	conn  net.Conn             // our end of the donated stream, until Attach
-	inUse net.Conn             // the stream that Attach returned last
+	inUse net.Conn             // the stream with the agent's session
 	watch *watcher             // nil before Start
 	gone  bool                 // destroyed
 }

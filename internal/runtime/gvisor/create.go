@@ -34,10 +34,6 @@ const (
 	passCgroupThreads = 1030
 )
 
-// engineMemory is added to the memory limit for gVisor's own kernel, which
-// lives in the same control group as user code.
-const engineMemory = 64 * sandbox.MiB
-
 // limits are those that a caller may require.
 var limits = []string{sandbox.LimitMemory, sandbox.LimitCPUs, sandbox.LimitPids, sandbox.LimitDisk}
 
@@ -100,7 +96,9 @@ func (r *Runtime) makeBox(ctx context.Context, spec runtime.Spec) (*box, *cleanu
 // boot makes the sandbox process. It does not run user code yet.
 func (b *box) boot(spec runtime.Spec) (err error) {
 	l := spec.Limits
-	if b.group, err = b.r.opts.Cgroups.Create(b.rec.ID, cgroup.Limits{Memory: l.Memory + engineMemory, Pids: l.Pids}); err != nil {
+	// The number that was asked for, although the engine itself takes some 15 MiB
+	// of it: an operator can add the limits up.
+	if b.group, err = b.r.opts.Cgroups.Create(b.rec.ID, cgroup.Limits{Memory: l.Memory, Pids: l.Pids}); err != nil {
 		return err
 	}
 	oci := b.r.newSpec(spec)

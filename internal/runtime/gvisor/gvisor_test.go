@@ -29,19 +29,20 @@ var shared struct {
 	missing       string // why there are none
 }
 
+// programsDir names the directory with the laid out programs to the processes
+// that tests start from this binary and kill.
+const programsDir = "AGENTBOX_TEST_PROGRAMS"
+
 func run(m *testing.M) int {
-	dir := os.Getenv(envPrograms)
+	dir := os.Getenv(programsDir)
 	if dir == "" {
 		var err error
-		if dir, err = os.MkdirTemp("", "gv"); err == nil {
-			err = os.Chmod(dir, 0o711) // sandboxes run as another user
-		}
-		if err != nil {
+		if dir, err = os.MkdirTemp("", "gv"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		os.Setenv(envPrograms, dir)
+		os.Setenv(programsDir, dir)
 	}
 	if err := prepare(dir); err != nil {
 		shared.missing = err.Error()

@@ -1,16 +1,15 @@
-"""Runs units of the compatibility suites inside a sandbox, one after the other.
+"""Runs one unit of the compatibility suites inside a sandbox.
 
-    driver.py UNIT[,omit=ID...] ...
+    driver.py UNIT SECONDS [OMIT...]
 
-A unit is a test suite, such as cpython:test_json or libuv. For each one a line of
-JSON goes to standard output when it begins and when it has ended:
+A unit is a test suite, such as cpython:test_json or libuv. What came of it goes to
+standard output as one JSON object:
 
-    {"begin": "cpython:test_json"}
-    {"unit": "cpython:test_json", "seconds": 3.1, "passed": 180, "skipped": 2,
-     "failed": ["test.test_json.…"], "error": "", "log": "…"}
+    {"passed": 180, "skipped": 2, "failed": {"test.test_json.…": "AssertionError: …"},
+     "error": "", "seconds": 3.1, "log": "…"}
 
-error tells that the suite did not come to its end; log is the end of its output.
-Arguments come as JSON on the command line: [{"unit": …, "seconds": …, "omit": […]}].
+failed has the last words of each test that failed; error tells that the suite did
+not come to its end within its seconds; log is the end of its output.
 """
 
 import glob
@@ -23,22 +22,20 @@ import sqlite3
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ET
 
 SOURCES = "/opt/src"
 JOBS = str(len(os.sched_getaffinity(0)))
 
 
 class Suite:
-    """One run of a unit: where it works, what it found."""
+    """The run of a unit: where it works, what it found."""
 
-    def __init__(self, unit, seconds, omit):
-        self.unit, self.omit = unit, omit
+    def __init__(self, seconds, omit):
+        self.omit = omit
         self.deadline = time.monotonic() + seconds
-        self.dir = "/tmp/compat/" + re.sub(r"\W", "_", unit)
-        self.passed, self.skipped, self.failed = 0, 0, []
+        self.dir = "/tmp/compat"
+        self.passed, self.skipped, self.failed = 0, 0, {}
         self.error, self.log = "", ""
-        shutil.rmtree(self.dir, ignore_errors=True)
         os.makedirs(self.dir)
 
     def run(self, *argv, cwd=None, ok=None, env=None):
@@ -62,7 +59,7 @@ class Suite:
         log.seek(0)
         out = log.read().decode(errors="replace")
         log.close()
-        self.log += out[-20000:]
+        self.log += out[-4000:]
         if not self.error and ok is not None and child.returncode not in ok:
             self.error = f"{' '.join(argv)[:200]} ended with {child.returncode}"
         return out
@@ -72,30 +69,30 @@ class Suite:
         shutil.copytree(f"{SOURCES}/{package}", f"{self.dir}/src", symlinks=True)
         return f"{self.dir}/src"
 
-    def case(self, name, good):
+    def case(self, name, good, words=""):
         if good:
             self.passed += 1
         else:
-            self.failed.append(name)
+            self.failed.setdefault(name, words.strip()[-300:])
 
 
 def cpython(s, module):
     """A module of CPython's own regression tests."""
-    argv = [sys.executable, "-m", "test", "--junit-xml", s.dir + "/junit.xml", "--timeout", "120", "--tempdir", s.dir]
+    argv = [sys.executable, "-m", "test", "-v", "--timeout", "120", "--tempdir", s.dir]
     for omit in s.omit:
         argv += ["--ignore", omit]
-    s.run(*argv, module, cwd="/", ok=(0, 2, 3, 4))  # 2: failures, 3: environment changed, 4: nothing was run
+    out = s.run(*argv, module, cwd="/", ok=(0, 2, 3, 4))  # 2: failures, 3: environment changed, 4: nothing was run
     if s.error:
         return
-    for case in ET.parse(s.dir + "/junit.xml").iter("testcase"):
-        name = case.get("name").split(" (")[0]
-        if case.find("failure") is not None or case.find("error") is not None:
-            if name not in s.failed:
-                s.failed.append(name)
-        elif case.find("skipped") is not None:
-            s.skipped += 1
-        else:
-            s.passed += 1
+    report = r"^(?:FAIL|ERROR|UNEXPECTED SUCCESS): (\S+) \((\S+?)\)(?s:(.*?))(?=^={70}|^-{70}\nRan )"
+    for name, where, words in re.findall(report, out, re.M):
+        s.case(where if where.endswith("." + name) else f"{where}.{name}", False, words)
+    total = re.search(r"^Total tests:(.*)", out, re.M)
+    counts = dict(re.findall(r"(\w+)=([\d,]+)", total.group(1) if total else ""))
+    run, s.skipped = (int(counts.get(k, "0").replace(",", "")) for k in ("run", "skipped"))
+    s.passed = max(0, run - s.skipped - len(s.failed))
+    if "FAILURE" in out and not s.failed:
+        s.error = "failed, and did not say which test"
 
 
 def cmark(s):
@@ -120,11 +117,11 @@ def libuv(s):
     runner = glob.glob(s.dir + "/build/**/uv_run_tests_a", recursive=True)[0]
     # Its own limit per test is meant for a quiet machine.
     out = s.run(runner, cwd=src, env={"UV_TEST_TIMEOUT_MULTIPLIER": "6"})
-    for verdict, name, skip in re.findall(r"^(ok|not ok) +\d+ - (\S+)(.*)", out, re.M):
+    for verdict, name, skip, words in re.findall(r"^(ok|not ok) +\d+ - (\S+)(.*)\n((?:#.*\n)*)", out, re.M):
         if "SKIP" in skip:
             s.skipped += 1
         else:
-            s.case(name, verdict == "ok")
+            s.case(name, verdict == "ok", words)
 
 
 def mocha(s, package, *args):
@@ -139,7 +136,8 @@ def mocha(s, package, *args):
         s.error = f"no report: {e}"
         return
     s.passed, s.skipped = len(report["passes"]), len(report["pending"])
-    s.failed = sorted({f["fullTitle"] for f in report["failures"]})
+    for f in report["failures"]:
+        s.case(f["fullTitle"], False, f["err"].get("message", ""))
 
 
 def git(s):
@@ -201,23 +199,20 @@ SUITES = {
 }
 
 
-def main():
-    for job in json.loads(sys.argv[1]):
-        print(json.dumps({"begin": job["unit"]}), flush=True)
-        began = time.monotonic()
-        s = Suite(job["unit"], job["seconds"], job.get("omit", []))
-        family, _, module = job["unit"].partition(":")
-        try:
-            if module:
-                cpython(s, module)
-            else:
-                SUITES[family](s)
-        except Exception as e:  # the unit's failure, not that of the others
-            s.error = s.error or f"{type(e).__name__}: {e}"
-        shutil.rmtree(s.dir, ignore_errors=True)
-        print(json.dumps({
-            "unit": s.unit, "seconds": round(time.monotonic() - began, 2), "passed": s.passed,
-            "skipped": s.skipped, "failed": s.failed, "error": s.error, "log": s.log[-4000:]}), flush=True)
+def main(unit, seconds, *omit):
+    began = time.monotonic()
+    s = Suite(int(seconds), omit)
+    family, _, module = unit.partition(":")
+    try:
+        if module:
+            cpython(s, module)
+        else:
+            SUITES[family](s)
+    except Exception as e:
+        s.error = s.error or f"{type(e).__name__}: {e}"
+    print(json.dumps({
+        "passed": s.passed, "skipped": s.skipped, "failed": s.failed, "error": s.error,
+        "seconds": round(time.monotonic() - began, 2), "log": s.log[-2000:]}))
 
 
-main()
+main(*sys.argv[1:])

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package image
-
-import "os/exec"
-
-// endWithUs does nothing: images are built on Linux only.
-func endWithUs(*exec.Cmd) {}
