@@ -27,8 +27,9 @@ type launcher struct {
 	users  *users
 	groups *cgroups // nil where the sandbox has none
 
-	plain *plain
-	null  int // /dev/null, for commands without input
+	plain  *plain
+	null   int    // /dev/null, for commands without input
+	nofile uint64 // limit of open files that commands inherit
 
 	mu   sync.Mutex
 	conf *guestv1.GuestConfig
@@ -43,6 +44,11 @@ func newLauncher(u *users, g *cgroups) (*launcher, error) {
 	if l.null, err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
+	var lim unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
+		return nil, fmt.Errorf("read the limit of open files: %w", err)
+	}
+	l.nofile = lim.Cur
 	return l, nil
 }
 
@@ -112,8 +118,19 @@ func (l *launcher) Start(s agent.ProcessSpec, stdout, stderr io.Writer) (agent.P
 		p.closeFiles()
 		return nil, l.explainFork(err, file, dir, id)
 	}
+	p.limitFiles(l.config().GetOpenFiles())
 	p.pump()
 	return p, nil
+}
+
+// limitFiles lowers the command's limit of open files below this process's own,
+// which must be enough for the agent. A limit that the sandbox was started with
+// holds from the first instruction on; this one comes a moment later.
+func (p *process) limitFiles(n int64) {
+	if n > 0 && uint64(n) < p.l.nofile {
+		lim := &unix.Rlimit{Cur: uint64(n), Max: uint64(n)}
+		_ = unix.Prlimit(p.pid, unix.RLIMIT_NOFILE, lim, nil) // it may have ended already
+	}
 }
 
 // forkerFor: root, and others where setuid programs are to work, may gain what

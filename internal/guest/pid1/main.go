@@ -18,7 +18,7 @@ import (
 // work.
 func Init(build string) error {
 	tune()
-	if err := dropHandlers(); err != nil {
+	if err := takeSignals(); err != nil {
 		return err
 	}
 	s, err := takeStreams()

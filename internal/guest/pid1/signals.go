@@ -4,26 +4,37 @@ package pid1
 
 import (
 	"fmt"
+	"os"
 	"os/signal"
 	"slices"
 	"syscall"
 )
 
-// handled are the signals whose handlers the Go runtime needs: faults of its
-// own, preemption, and broken pipes, which it turns into errors.
-var handled = []syscall.Signal{
-	syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGPIPE, syscall.SIGURG,
-	syscall.SIGKILL, syscall.SIGSTOP, // can't be changed
+// caught are the signals by which guest root might end the agent without
+// meaning to. Not every kernel protects the first process from signals that it
+// has no handler for; against SIGKILL, and those that nobody sends, nothing is
+// done.
+var caught = []os.Signal{
+	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
+	// The runtime needs a handler for these anyway: faults, and broken pipes,
+	// which it turns into errors.
+	syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGPIPE,
 }
 
-// dropHandlers gives all other signals back to the kernel. The runtime resets
-// each handler in each child that it forks; with a handler for every signal
-// that is most of what a child does before its program runs, and in a sandbox
-// whose processors are taken, every system call means waiting for a turn.
-func dropHandlers() error {
+// untouched are SIGURG, with which the runtime preempts goroutines, and those
+// that can't be changed.
+var untouched = []os.Signal{syscall.SIGURG, syscall.SIGKILL, syscall.SIGSTOP}
+
+// takeSignals catches some signals, which nobody reads, and gives the others
+// back to the kernel. The runtime resets each handler in each child that it
+// forks: with one for every signal that is most of what a child does before its
+// program runs, and in a sandbox whose processors are taken every system call
+// waits for its turn. Ignoring signals would be no way, as children inherit it.
+func takeSignals() error {
+	signal.Notify(make(chan os.Signal, 1), caught...)
 	const last = 64
 	for s := syscall.Signal(1); s <= last; s++ {
-		if slices.Contains(handled, s) {
+		if slices.Contains(caught, os.Signal(s)) || slices.Contains(untouched, os.Signal(s)) {
 			continue
 		}
 		signal.Ignore(s) // the runtime forgets its handler
