@@ -67,10 +67,10 @@ func (b *box) endProcess() error {
 	var errs []error
 	if b.proc != nil {
 		errs = append(errs, b.proc.kill())
-		b.reap()
 		b.proc.close()
 		b.proc = nil
 	}
+	b.reap() // also one that was found dead
 	for _, id := range findSandboxProcesses(b.r.runDir(), b.rec.engineID()) {
 		p, err := hold(id)
 		if err != nil {
@@ -86,6 +86,9 @@ func (b *box) endProcess() error {
 // may be another Runtime's child in this process, so gVisor's memory of that is
 // not asked.
 func (b *box) reap() (unix.WaitStatus, bool) {
+	if now, err := identify(b.rec.Process.Pid); err != nil || now != b.rec.Process {
+		return 0, false // another child may have the pid by now
+	}
 	var ws unix.WaitStatus
 	pid, err := unix.Wait4(b.rec.Process.Pid, &ws, unix.WNOHANG, nil)
 	if err != nil || pid == 0 {
