@@ -17,12 +17,16 @@ import (
 // TestRES01: a fork bomb gets EAGAIN; the sandbox, its agent and the neighbour
 // live on.
 func TestRES01(t *testing.T) {
-	box := NewBox(t, sandbox.Limits{Pids: 256})
+	const pids = 256
+	box := NewBox(t, sandbox.Limits{Pids: pids})
+	began := time.Now()
+	box.Want("", "for i in 0 1 2 3 4 5 6 7 8 9; do (:); done")
+	// Time for the bomb to go off, twice as long as its forks take.
+	limit := 4*time.Second + 2*pids*time.Since(began)/10
 	check := Neighbour(t)
 	stop := box.KeepsAnswering("the agent under a fork bomb")
 	var out Lines
-	const limit = 8 * time.Second
-	began := time.Now()
+	began = time.Now()
 	r := box.Go(sandbox.Command{
 		Argv: []string{"bash", "-c", "bomb() { bomb | bomb & }; bomb; sleep 600"},
 		User: "root", Timeout: limit,
