@@ -32,7 +32,7 @@ func (s *sink) write(b []byte) {
 	}
 	s.n += int64(len(b))
 	if s.w == nil {
-		s.kept = append(s.kept, b...)
+		s.keep(b)
 		return
 	}
 	if len(b) == 0 {
@@ -41,6 +41,19 @@ func (s *sink) write(b []byte) {
 	if _, err := s.w.Write(b); err != nil {
 		s.w, s.truncated = io.Discard, true
 	}
+}
+
+// keep grows in large steps up to the limit: append's small ones would leave
+// several times the output behind as garbage, and copy it as often.
+func (s *sink) keep(b []byte) {
+	if need := len(s.kept) + len(b); need > cap(s.kept) {
+		size := max(4*cap(s.kept), need)
+		if s.limit >= 0 {
+			size = min(size, int(s.limit))
+		}
+		s.kept = append(make([]byte, 0, size), s.kept...)
+	}
+	s.kept = append(s.kept, b...)
 }
 
 func (s *sink) fill(b *[]byte, truncated *bool) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -94,32 +93,17 @@ func confine(bound []uintptr, noNewPrivs bool) error {
 // user id and gives them back with it.
 func setIDs(uid, gid uint32, groups []uint32) error {
 	const same = ^uintptr(0)
-	setGroups := func() error {
-		var p *uint32
-		if len(groups) > 0 {
-			p = &groups[0]
-		}
-		return rawCall(unix.SYS_SETGROUPS, uintptr(len(groups)), pointer(p), 0)
-	}
 	setGID := func() error { return rawCall(unix.SYS_SETRESGID, same, uintptr(gid), same) }
 	setUID := func() error { return rawCall(unix.SYS_SETRESUID, same, uintptr(uid), same) }
-	steps := []func() error{setGroups, setGID, setUID}
+	setSupplementary := func() error { return setGroups(groups) }
+	steps := []func() error{setSupplementary, setGID, setUID}
 	if uid == 0 { // the capability for the others comes with it
-		steps = []func() error{setUID, setGID, setGroups}
+		steps = []func() error{setUID, setGID, setSupplementary}
 	}
 	for _, s := range steps {
 		if err := s(); err != nil {
 			return fmt.Errorf("take on the rights of uid %d: %w", uid, err)
 		}
-	}
-	return nil
-}
-
-// rawCall makes a system call on this thread alone; package syscall would make
-// it on all of them.
-func rawCall(trap, a, b, c uintptr) error {
-	if _, _, e := syscall.RawSyscall(trap, a, b, c); e != 0 {
-		return e
 	}
 	return nil
 }

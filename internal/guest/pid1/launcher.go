@@ -27,8 +27,9 @@ type launcher struct {
 	users  *users
 	groups *cgroups // nil where the sandbox has none
 
-	plain *plain
-	null  int // /dev/null, for commands without input
+	plain  *plain
+	null   int    // /dev/null, for commands without input
+	nofile uint64 // limit of open files that commands inherit
 
 	mu   sync.Mutex
 	conf *guestv1.GuestConfig
@@ -43,6 +44,11 @@ func newLauncher(u *users, g *cgroups) (*launcher, error) {
 	if l.null, err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
+	var lim unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
+		return nil, fmt.Errorf("read the limit of open files: %w", err)
+	}
+	l.nofile = lim.Cur
 	return l, nil
 }
 
@@ -112,8 +118,19 @@ func (l *launcher) Start(s agent.ProcessSpec, stdout, stderr io.Writer) (agent.P
 		p.closeFiles()
 		return nil, l.explainFork(err, file, dir, id)
 	}
+	p.limitFiles(l.config().GetOpenFiles())
 	p.pump()
 	return p, nil
+}
+
+// limitFiles lowers the command's limit of open files below this process's own,
+// which must be enough for the agent. A limit that the sandbox was started with
+// holds from the first instruction on; this one comes a moment later.
+func (p *process) limitFiles(n int64) {
+	if n > 0 && uint64(n) < p.l.nofile {
+		lim := &unix.Rlimit{Cur: uint64(n), Max: uint64(n)}
+		_ = unix.Prlimit(p.pid, unix.RLIMIT_NOFILE, lim, nil) // it may have ended already
+	}
 }
 
 // forkerFor: root, and others where setuid programs are to work, may gain what
@@ -177,17 +194,16 @@ func (p *process) fork(file string, argv []string, attr *syscall.ProcAttr, f for
 		defer p.job.close()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, p.job.fd
 	}
-	for try := range forkTries {
+	for end := time.Now().Add(forkPatience); ; time.Sleep(forkPause) {
 		p.pid, p.exit, err = p.l.reaper.launch(func() (pid int, err error) {
 			if e := f(func() { pid, err = syscall.ForkExec(file, argv, attr) }); e != nil {
 				err = e
 			}
 			return pid, err
 		})
-		if err != syscall.EAGAIN {
+		if err != syscall.EAGAIN || time.Now().After(end) {
 			break
 		}
-		time.Sleep(time.Duration(try+1) * 20 * time.Millisecond)
 	}
 	if err != nil && p.job != nil {
 		p.job.remove()
@@ -195,6 +211,8 @@ func (p *process) fork(file string, argv []string, attr *syscall.ProcAttr, f for
 	return err
 }
 
-// forkTries: a sandbox at its limit of processes often has room a moment later.
-// The waits add up to 0.9 seconds.
-const forkTries = 9
+// A sandbox at its limit of processes often has room a moment later.
+const (
+	forkPatience = time.Second
+	forkPause    = 50 * time.Millisecond
+)

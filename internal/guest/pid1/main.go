@@ -18,6 +18,9 @@ import (
 // work.
 func Init(build string) error {
 	tune()
+	if err := takeSignals(); err != nil {
+		return err
+	}
 	s, err := takeStreams()
 	if err != nil {
 		return err
