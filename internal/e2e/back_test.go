@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -149,35 +150,55 @@ func TestBACK08_OrdinaryUser(t *testing.T) {
 
 // TestBACK09: without its engine agentbox runs nothing; there is no weaker way.
 func TestBACK09(t *testing.T) {
-	for name, breakIt := range map[string]func(path string) error{
-		"missing":       os.Remove,
-		"not a program": func(path string) error { return os.WriteFile(path, []byte("no program\n"), 0o755) },
-		"another program": func(path string) error {
-			return os.WriteFile(path, []byte("#!/bin/sh\nexec /bin/sh -c \"$@\"\n"), 0o755)
+	each := func(data string, f func(path string) error) error {
+		all, err := filepath.Glob(filepath.Join(data, "engine", "*", "agentbox-engine"))
+		sidecars, _ := filepath.Glob(filepath.Join(data, "engine", "*", "gvisor-bin", "*")) // the pattern is good
+		if err == nil && len(all) == 0 {
+			err = errors.New("no engine is laid out")
+		}
+		for _, path := range append(all, sidecars...) {
+			err = errors.Join(err, f(path))
+		}
+		return err
+	}
+	replaced := func(text string) func(string) error {
+		return func(data string) error {
+			return each(data, func(path string) error {
+				return errors.Join(os.Remove(path), os.WriteFile(path, []byte(text), 0o755))
+			})
+		}
+	}
+	for name, breakIt := range map[string]func(data string) error{
+		"missing":         func(data string) error { return each(data, os.Remove) },
+		"no program":      replaced("no program\n"),
+		"another program": replaced("#!/bin/sh\nwhile [ \"$1\" != sh ]; do shift; done; exec \"$@\"\n"),
+		"not to be laid out": func(data string) error {
+			dir := filepath.Join(data, "engine")
+			return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
 		},
 	} {
 		t.Run(name, func(t *testing.T) { withoutEngine(t, breakIt) })
 	}
 }
 
-func withoutEngine(t *testing.T, breakIt func(path string) error) {
-	dir := DataDir(t)
+func withoutEngine(t *testing.T, breakIt func(data string) error) {
+	dir := t.TempDir()
+	for _, name := range []string{"images", "guest"} {
+		if err := os.Symlink(filepath.Join(SharedDir(t), name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	mark := filepath.Join(t.TempDir(), "ran-on-the-host")
-	args := []string{"--data-dir", dir, "run", Image, "--", "sh", "-c", "echo ran; : >" + mark}
-	if out := Run(t, dir, "", args...); out.Code != 0 && !strings.Contains(out.Stderr, mark) {
-		t.Fatalf("with the engine: %d\n%s", out.Code, out.Stderr)
+	args := []string{"--data-dir", dir, "run", Image, "--", "sh", "-c", "echo ran; dmesg; : >" + mark}
+	if out := Run(t, dir, "", args...); !strings.HasPrefix(out.Stdout, "ran\n") || !strings.Contains(out.Stdout, "gVisor") {
+		t.Fatalf("with its engine: %+v", out)
 	}
-	broken := filepath.Join(t.TempDir(), "engine")
-	if err := os.WriteFile(broken, nil, 0o755); err != nil {
+	if err := breakIt(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := breakIt(broken); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("AGENTBOX_ENGINE", broken)
 	out := Run(t, dir, "", args...)
-	if out.Code != 125 || strings.Contains(out.Stdout, "ran") || out.Stderr == "" {
-		t.Errorf("without its engine: %d\n%s\n%s", out.Code, out.Stdout, out.Stderr)
+	if out.Code != 125 || out.Stdout != "" || strings.TrimSpace(out.Stderr) == "" {
+		t.Errorf("without its engine: %+v, want 125 and the cause", out)
 	}
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("the command ran on the host")

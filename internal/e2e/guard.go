@@ -67,9 +67,6 @@ func (j *Job) Result() *sandbox.Result {
 // burns everything, on a machine that is not busy itself.
 const answerLimit = 5 * time.Second
 
-// errFull is the answer of a sandbox that holds as many processes as it may.
-var errFull = errors.New("the sandbox's limit of processes is reached")
-
 // Answers asks the agent for a sign of life and runs a small command in the box.
 func (b *Box) Answers() error {
 	ctx, cancel := context.WithTimeout(context.Background(), answerLimit+Slack())
@@ -85,8 +82,6 @@ func (b *Box) Answers() error {
 	switch {
 	case err != nil:
 		return err
-	case r.ShellCode() == sandbox.ExitNotExecutable && strings.Contains(r.Reason, "limit of"):
-		return errFull
 	case r.ShellCode() != 0:
 		return errors.New(Describe(r))
 	}
@@ -95,14 +90,27 @@ func (b *Box) Answers() error {
 
 // KeepsAnswering calls [Box.Answers] again and again until the returned
 // function is called, which fails the test if a call failed.
-func (b *Box) KeepsAnswering(who string) (stop func()) {
+func (b *Box) KeepsAnswering(who string) (stop func()) { return b.keeps(who, b.Answers) }
+
+// KeepsAlive is KeepsAnswering without a command, for boxes in which nothing
+// can be started.
+func (b *Box) KeepsAlive(who string) (stop func()) {
+	return b.keeps(who, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), answerLimit+Slack())
+		defer cancel()
+		_, err := b.Session().Ping(ctx)
+		return err
+	})
+}
+
+func (b *Box) keeps(who string, ask func() error) (stop func()) {
 	quit := make(chan struct{})
 	n, slowest, failure := 0, time.Duration(0), error(nil)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
 			began := time.Now()
-			if failure = b.Answers(); failure != nil && failure != errFull {
+			if failure = ask(); failure != nil {
 				return
 			}
 			n, slowest = n+1, max(slowest, time.Since(began))
@@ -117,7 +125,7 @@ func (b *Box) KeepsAnswering(who string) (stop func()) {
 		b.t.Helper()
 		close(quit)
 		wg.Wait()
-		if failure != nil && failure != errFull {
+		if failure != nil {
 			b.t.Errorf("%s stopped answering after %d answers: %v", who, n, failure)
 			return
 		}
