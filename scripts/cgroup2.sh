@@ -7,7 +7,7 @@
 # Programs: bin/agentbox, bin/cgroup.test, bin/e2e.test. Images: AGENTBOX_TEST_DIR
 # (default ~/.cache/agentbox-test) has the image "small"; it is built when missing.
 # Lines go to standard output; the exit status is 0 when all modes passed.
-set -euo pipefail
+set -eu # not pipefail: mode looks at the status itself
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 die() { printf 'cgroup2: %s\n' "$*" >&2; exit 2; }
@@ -22,18 +22,18 @@ mkdir -p "$AGENTBOX_TEST_DIR"
 tests='^Test(POS07|CPULimitHolds|B071_Verdict|BACK04_Doctor|BACK08)$|^TestPOS07_'
 failed=()
 
-# mode NAME COMMAND…: runs all checks below COMMAND.
+# mode NAME COMMAND…: runs all checks below COMMAND and shows how they end.
 mode() {
-	local name=$1 began=$SECONDS log
+	local name=$1 began=$SECONDS
 	shift
 	printf '\n==> %s\n' "$name"
-	log=$(mktemp)
+	# shellcheck disable=SC2016 # the inner shell expands them
 	"$@" env AGENTBOX_BIN="$AGENTBOX_BIN" AGENTBOX_TEST_DIR="$AGENTBOX_TEST_DIR" \
 		sh -c 'cat /proc/self/cgroup
 			cd internal/cgroup && ../../bin/cgroup.test -test.v && cd ../e2e &&
-			../../bin/e2e.test -test.v -test.timeout 60m -test.run "$1"' sh "$tests" >"$log" 2>&1 || failed+=("$name")
-	grep -E '^ *--- |^0::|^PASS|^FAIL|_test.go|panic' "$log" || true
-	rm -f "$log"
+			../../bin/e2e.test -test.v -test.timeout 60m -test.run "$1"' sh "$tests" 2>&1 |
+		{ grep --line-buffered -E '^--- |^ +--- FAIL|^0::|^PASS|^FAIL|_test.go|panic' || true; }
+	[ "${PIPESTATUS[0]}" = 0 ] || failed+=("$name")
 	printf '    %d s\n' $((SECONDS - began))
 }
 

@@ -10,6 +10,6 @@ grep -rl --include='*_test.go' '^func Fuzz' cmd internal | while read -r file; d
 	sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$file" | while read -r target; do
 		[ -z "$only" ] || [ "$only" = "$target" ] || continue
 		echo "== $target in $(dirname "$file") for $time"
-		go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "./$(dirname "$file")" </dev/null
+		go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 10x "./$(dirname "$file")" </dev/null
 	done
 done

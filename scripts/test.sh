@@ -30,8 +30,8 @@ done
 
 # gVisor and what links it run without the race detector: instrumenting it takes
 # longer than all the rest.
-race=$(go list ./... | grep -v -e /runtime/gvisor -e /cmd/agentbox -e /internal/e2e -e /internal/gen/)
-slow=$(go list ./... | grep -e /runtime/gvisor -e /cmd/agentbox)
+race=$(go list -f '{{.ImportPath}} {{join .Deps " "}}' ./... | grep -v -e gvisor.dev/ -e ^agentbox/internal/e2e | cut -d' ' -f1)
+slow=$(go list -f '{{.ImportPath}} {{join .Deps " "}}' ./... | grep gvisor.dev/ | cut -d' ' -f1 | grep -v ^agentbox/internal/e2e)
 
 step "short tests with the race detector"
 CGO_ENABLED=1 go test -short -race -timeout 10m $race

@@ -988,7 +988,7 @@ func compiledFilters() map[string]precompiledseccomp.Program {
 			0x00000020,
 			0x00000010,
 			0x69000015,
-			0x000027c4,
+			0x00000000,
 			0x00000020,
 			0x00000014,
 			0x67000015,
@@ -1208,7 +1208,9 @@ func compiledFilters() map[string]precompiledseccomp.Program {
 				945,
 			},
 			"self_pid_high32bits": nil,
-			"self_pid_low32bits":  nil,
+			"self_pid_low32bits": []int{
+				979,
+			},
 			"systrap_sysmsg_thread_priority_high32bits": []int{
 				681,
 			},

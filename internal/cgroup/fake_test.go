@@ -171,23 +171,24 @@ func TestListFindsGroupsOfOtherUnits(t *testing.T) {
 
 func TestPurgeRemovesWhatIsEmpty(t *testing.T) {
 	k := newKernel(0, "/")
+	k.youngDirs = map[string]bool{"/cg/agentbox/two/young": true}
 	for _, owner := range []string{"one", "two"} {
 		h := Detect(Options{Owner: owner, Root: "/cg", tree: k})
-		for _, id := range []string{"empty", "busy"} {
+		for _, id := range []string{"empty", "busy", "young"} {
 			if _, err := h.Create(id, Limits{Memory: 1 << 20, Pids: 8}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	k.dirs["/cg/agentbox/two/busy"].files[procs] = "5000001"
-	if err := errors.Join(detect(k).purge(), k.Rmdir("/cg/agentbox/one/busy")); !errors.Is(err, fs.ErrNotExist) {
+	if err := errors.Join(detect(k).purge(), k.Rmdir("/cg/agentbox/one/busy"), k.Rmdir("/cg/agentbox/one/young")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Purge: %v", err)
 	}
 	if left, _ := k.Subdirs("/cg/agentbox"); !slices.Equal(left, []string{"two"}) {
 		t.Errorf("owners left: %v, want two", left)
 	}
-	if left, _ := k.Subdirs("/cg/agentbox/two"); !slices.Equal(left, []string{"busy"}) {
-		t.Errorf("groups left: %v, want busy", left)
+	if left, _ := k.Subdirs("/cg/agentbox/two"); !slices.Equal(left, []string{"busy", "young"}) {
+		t.Errorf("groups left: %v, want the busy one and the one that was just made", left)
 	}
 }
 

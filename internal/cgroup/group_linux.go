@@ -47,6 +47,22 @@ func (g *Group) JoinFiles() (files []string, perThread bool) {
 	return files, g.mode == V1
 }
 
+// age is the time since the group's youngest directory was made; 0 when the
+// host can't tell.
+func (g *Group) age() time.Duration {
+	var made time.Time
+	for _, dir := range g.distinct() {
+		t, err := g.tree.Made(dir)
+		if err != nil {
+			return 0
+		}
+		if t.After(made) {
+			made = t
+		}
+	}
+	return time.Since(made)
+}
+
 func (g *Group) distinct() []string {
 	return slices.Compact(slices.Sorted(maps.Values(g.dirs)))
 }

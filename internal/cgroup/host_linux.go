@@ -1,6 +1,8 @@
 package cgroup
 
 import (
+	"time"
+
 	"errors"
 	"fmt"
 	"io/fs"
@@ -246,7 +248,12 @@ func (h *Host) List(owner string) ([]*Group, error) {
 	return slices.SortedFunc(maps.Values(found), func(a, b *Group) int { return strings.Compare(a.id, b.id) }), nil
 }
 
-// Purge removes all groups, of any owner, in which nothing runs.
+// youngGroup is the age below which an empty group may be one that another
+// process is about to fill: making a sandbox takes well under a second.
+const youngGroup = time.Minute
+
+// Purge removes all groups, of any owner, in which nothing runs, but for those
+// that were made within the last minute.
 func Purge() error { return Detect(Options{}).purge() }
 
 func (h *Host) purge() error {
@@ -267,7 +274,7 @@ func (h *Host) purge() error {
 		all, err := h.List(o)
 		errs = append(errs, err)
 		for _, g := range all {
-			if in, err := g.Procs(); err == nil && len(in) == 0 {
+			if in, err := g.Procs(); err == nil && len(in) == 0 && g.age() >= youngGroup {
 				errs = append(errs, g.Remove())
 			}
 		}

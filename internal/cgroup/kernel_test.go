@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +23,8 @@ type kernel struct {
 	delegated map[string]bool // unit → Delegate=
 	realRoot  string          // the machine's own root, where processes may stay
 	readOnly  bool
-	absent    []string // files that this kernel was built without
+	youngDirs map[string]bool // made a moment ago
+	absent    []string        // files that this kernel was built without
 	log       []string
 }
 
@@ -167,6 +169,14 @@ func (k *kernel) Rmdir(name string) error {
 	delete(k.dirs, name)
 	k.log = append(k.log, "rmdir "+name)
 	return nil
+}
+
+// Made: everything in the model is old but what youngDirs names.
+func (k *kernel) Made(dir string) (time.Time, error) {
+	if k.youngDirs[dir] {
+		return time.Now(), nil
+	}
+	return time.Time{}, nil
 }
 
 func (k *kernel) Subdirs(dir string) ([]string, error) {

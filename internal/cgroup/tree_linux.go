@@ -27,6 +27,8 @@ type tree interface {
 	// Subdirs returns the names of the directories in dir.
 	Subdirs(dir string) ([]string, error)
 	Exists(name string) bool
+	// Made is when a directory was made or last gained or lost a child.
+	Made(dir string) (time.Time, error)
 	// Writable is nil when this process may write to the file name.
 	Writable(name string) error
 	// Owner is the uid that a directory belongs to.
@@ -90,6 +92,14 @@ func (osTree) Rmdir(name string) error {
 		return &fs.PathError{Op: "rmdir", Path: name, Err: err}
 	}
 	return nil
+}
+
+func (osTree) Made(dir string) (time.Time, error) {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return st.ModTime(), nil
 }
 
 func (osTree) Subdirs(dir string) ([]string, error) {

@@ -56,8 +56,10 @@ func (a *App) probe(ctx context.Context, l *Local, dir string) (string, error) {
 		return "", err
 	}
 	name := "small"
-	if all, err := store.List(); err == nil && len(all) > 0 {
-		name = all[0].Name
+	if _, err := store.Resolve(ctx, name); err != nil {
+		if all, err := store.List(); err == nil && len(all) > 0 {
+			name = all[0].Name
+		}
 	}
 	if err := a.ensureImage(ctx, store, name); err != nil {
 		return "", err

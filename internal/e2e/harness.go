@@ -22,6 +22,8 @@ const (
 	envTestDir = "AGENTBOX_TEST_DIR"
 	// envStrict makes a missing prerequisite a failure rather than a skip.
 	envStrict = "AGENTBOX_TEST_STRICT"
+	// envSoak asks for the long versions of tests, which scripts/soak.sh runs.
+	envSoak = "AGENTBOX_SOAK"
 )
 
 // Image that the tests run in.
@@ -39,6 +41,9 @@ func Need(t testing.TB, ok bool, reason string) {
 		t.Skip("this test needs " + reason)
 	}
 }
+
+// Soak reports whether the long versions of tests are asked for.
+func Soak() bool { return os.Getenv(envSoak) != "" }
 
 // Binary is the path of the agentbox under test.
 func Binary(t testing.TB) string {
@@ -102,7 +107,13 @@ type Out struct {
 // Run calls the binary with args and stdin; the call itself must work.
 func Run(t testing.TB, dataDir, stdin string, args ...string) Out {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	return RunWithin(t, 5*time.Minute, dataDir, stdin, args...)
+}
+
+// RunWithin is [Run] for what may take longer.
+func RunWithin(t testing.TB, limit time.Duration, dataDir, stdin string, args ...string) Out {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, Binary(t), args...)
 	cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+dataDir)

@@ -21,8 +21,10 @@ func TestLimitsOpenFiles(t *testing.T) {
 		stop := box.KeepsAnswering("the agent under open files")
 		check := Neighbour(t)
 		second := box.Go(Probe(t, "files", "", "1"), nil)
-		f := box.RunProbe("files", "root", "1")
-		for _, f := range []Findings{f, ParseFindings(t, string(second.Result().Stdout))} {
+		root := box.RunProbe("files", "root", "1")
+		user := ParseFindings(t, string(second.Result().Stdout))
+		user.Want("raise", "refused")
+		for _, f := range []Findings{root, user} {
 			f.Want("limit", strconv.FormatInt(limit, 10))
 			f.Want("open", "EMFILE")
 			if n, _ := strconv.ParseInt(f.Get("opened"), 10, 64); n > limit || n < limit-16 {

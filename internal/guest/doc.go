@@ -7,7 +7,7 @@
 // A back end gives one duplex byte stream to the agent (runtime.Runtime.Attach).
 // On a donated stream (file descriptor 3 of the first process) the host first
 // sends the sandbox's key once after each start and each restore; on an adopted
-// stream both ends prove that they hold it (SendKey, Challenge).
+// stream both ends prove that they hold it (SendKey, ProveHost).
 //
 // # Session
 //
@@ -27,6 +27,8 @@
 //     a 4xx or 5xx answer with an Error message.
 //   - File bodies: GET and PUT /files?…, GET and PUT /tar?… with the bytes as the
 //     body, so that they stream with back-pressure.
+//   - A body that breaks off ends in the trailer ErrorTrailer, so that it can't
+//     be taken for a whole one.
 //   - Raw streams: POST /exec, POST /attach with "Upgrade: agentbox-frames"; after
 //     "101 Switching Protocols" both ends send frames.
 //   - Streams that the guest opens: the same, in the other direction: the host is

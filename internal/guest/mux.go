@@ -23,10 +23,12 @@ const (
 	window = 256 << 10
 	// backlog of streams that were opened and not yet accepted.
 	backlog = 256
-	// MaxStreams is how many streams a session may hold, both directions
-	// together, before its host ends it. A guest that opens streams and never
-	// closes them would else cost the host memory without bound.
-	MaxStreams = 8_192
+	// MaxGuestStreams is how many streams the guest may hold at the host beyond
+	// those that the host opened and still uses; with more, the host ends the
+	// session. A guest that opens streams and never closes them, or never
+	// finishes closing the host's, would else cost the host a window each
+	// without bound. An egress tunnel takes one for each connection.
+	MaxGuestStreams = 512
 )
 
 // NewMux multiplexes conn, on which the Hello messages were exchanged. The host

@@ -115,7 +115,7 @@ func (b *bootstrap) command(ctx context.Context, program string, args []string) 
 	cmd.Env = environment(filepath.Join(b.dir, "root"))
 	cmd.Stdin = strings.NewReader(b.mirror.sources(b.recipe.Suite, b.recipe.Components))
 	// mmdebstrap takes its chroot away when it is told to end.
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Cancel = func() error { return interrupt(cmd) }
 	cmd.WaitDelay = 15 * time.Second
 	endWithUs(cmd)
 	if b.memory > 0 {

@@ -18,6 +18,9 @@ func endWithUs(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }
 
+// interrupt tells the command and its children to end, as Ctrl-C would.
+func interrupt(cmd *exec.Cmd) error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+
 // privateMounts gives the command a mount namespace of its own, so that its
 // mounts are gone when its last process is.
 func privateMounts(cmd *exec.Cmd) { cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS }

@@ -6,6 +6,7 @@ import "os/exec"
 
 // Images are built on Linux only.
 
-func endWithUs(*exec.Cmd)     {}
-func privateMounts(*exec.Cmd) {}
-func memoryForScratch() int64 { return 0 }
+func endWithUs(*exec.Cmd)           {}
+func privateMounts(*exec.Cmd)       {}
+func interrupt(cmd *exec.Cmd) error { return cmd.Process.Kill() }
+func memoryForScratch() int64       { return 0 }

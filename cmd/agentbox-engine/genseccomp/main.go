@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 
+	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 	"gvisor.dev/gvisor/runsc/boot/filter/config"
 )
 
@@ -39,6 +40,9 @@ func compiledFilters() map[string]precompiledseccomp.Program {
 	n := 0
 	for _, p := range programs {
 		if used(p.Name) {
+			if err := freePid(p); err != nil {
+				return err
+			}
 			b.WriteString(p.Registration("\t", "precompiledseccomp", "m"))
 			n++
 		}
@@ -52,6 +56,24 @@ func compiledFilters() map[string]precompiledseccomp.Program {
 		return fmt.Errorf("format: %w", err)
 	}
 	return os.WriteFile(file, src, 0o644)
+}
+
+// freePid makes the process id that one of systrap's rules has from the process
+// that compiles the filter into one of the process that uses it.
+func freePid(p precompiledseccomp.Program) error {
+	const selfPid = "self_pid_low32bits" // gVisor's name of the variable
+	pid, n := uint32(os.Getpid()), 0
+	for i, word := range p.Bytecode32 {
+		if word == pid {
+			p.Bytecode32[i] = 0
+			p.VarOffsets[selfPid] = append(p.VarOffsets[selfPid], i)
+			n++
+		}
+	}
+	if n != 1 {
+		return fmt.Errorf("the filter has our process id %d in %d places, want 1: try again, or look at systrap's rules", pid, n)
+	}
+	return nil
 }
 
 // used reports whether a filter is that of our sandboxes: systrap, no host

@@ -72,7 +72,7 @@ func makeImage(t *testing.T) string {
 	if mirror := os.Getenv("MIRROR"); mirror != "" {
 		args = append(args, "--mirror", mirror)
 	}
-	if out := e2e.Run(t, dir, "", args...); out.Code != 0 {
+	if out := e2e.RunWithin(t, time.Hour, dir, "", args...); out.Code != 0 {
 		t.Fatalf("build the image: %s", out.Stderr)
 	}
 	return name
@@ -111,7 +111,7 @@ func runUnit(t *testing.T, image string, u Unit, e Expected) Report {
 		"--copy", driver + ":/tmp/driver.py", image, "--",
 		"python3", "/tmp/driver.py", u.Name, strconv.Itoa(int(u.Limit.Seconds())),
 	}
-	out := e2e.Run(t, e2e.SharedDir(t), "", append(args, e.Omit...)...)
+	out := e2e.RunWithin(t, u.Limit+5*time.Minute, e2e.SharedDir(t), "", append(args, e.Omit...)...)
 	var r Report
 	if err := json.Unmarshal([]byte(out.Stdout), &r); err != nil {
 		r.Error = fmt.Sprintf("status %d, %v: %s", out.Code, err, out.Stderr)

@@ -2,6 +2,8 @@ package compat
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,7 +40,7 @@ func ParseUnits(text string) ([]Unit, error) {
 
 // Expected is what is known of one unit's tests.
 type Expected struct {
-	// Fail maps tests that fail to the cause.
+	// Fail maps tests that fail, or patterns of such, to the cause.
 	Fail map[string]string
 	// Omit names tests that are not run at all.
 	Omit []string
@@ -50,6 +52,8 @@ type Expected struct {
 //	  fail UNIT TEST
 //	  omit UNIT TEST
 //
+// A "*" in the TEST of a fail line stands for any text: at least one test that
+// it fits must fail.
 // "#" in the first column begins a comment.
 func ParseExpected(text string) (map[string]Expected, error) {
 	all := map[string]Expected{}
@@ -111,14 +115,32 @@ func (r Report) Judge(e Expected) []string {
 		wrong = append(wrong, "no test passed")
 	}
 	for test, words := range r.Failed {
-		if _, known := e.Fail[test]; !known {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(e.Fail)), func(p string) bool { return fits(p, test) }) {
 			wrong = append(wrong, fmt.Sprintf("%s fails:\n%s", test, words))
 		}
 	}
 	for test, cause := range e.Fail {
-		if _, failed := r.Failed[test]; !failed {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(r.Failed)), func(t string) bool { return fits(test, t) }) {
 			wrong = append(wrong, fmt.Sprintf("%s is expected to fail (%s) and did not: take it off the list", test, cause))
 		}
 	}
 	return wrong
+}
+
+// fits reports whether test is what pattern says, in which "*" stands for any
+// text.
+func fits(pattern, test string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == test
+	}
+	rest, ok := strings.CutPrefix(test, parts[0])
+	for _, part := range parts[1 : len(parts)-1] {
+		i := strings.Index(rest, part)
+		if i < 0 {
+			return false
+		}
+		rest = rest[i+len(part):]
+	}
+	return ok && strings.HasSuffix(rest, parts[len(parts)-1])
 }

@@ -94,3 +94,18 @@ func TestState(t *testing.T) {
 		t.Error("a report counts although what it depends on has changed")
 	}
 }
+
+func TestFits(t *testing.T) {
+	for _, c := range []struct {
+		pattern, test string
+		want          bool
+	}{
+		{"a.b", "a.b", true}, {"a.b", "a.bc", false},
+		{"a*", "abc", true}, {"*c", "abc", true}, {"a*c", "abc", true}, {"a*b*", "a.x.b.y", true},
+		{"a*c", "abd", false}, {"b*", "abc", false}, {"a*b*b", "ab", false}, {"ab*ba", "aba", false},
+	} {
+		if got := fits(c.pattern, c.test); got != c.want {
+			t.Errorf("%q, %q: %v", c.pattern, c.test, got)
+		}
+	}
+}

@@ -13,6 +13,29 @@ import (
 	"syscall"
 )
 
+// Process is a process of the host that belongs to a [Place].
+type Process struct {
+	Pid, Parent int
+	// Cmdline is the arguments, separated by blanks; empty for processes of the
+	// engine that have dropped theirs.
+	Cmdline string
+}
+
+// Processes returns what runs in p, of agentbox itself and of its sandboxes.
+func Processes(p Place) ([]Process, error) {
+	all, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	var out []Process
+	for _, pr := range all.of(p.DataDir) {
+		if pr.state != "Z" {
+			out = append(out, Process{pr.pid, pr.parent, pr.cmdline})
+		}
+	}
+	return out, nil
+}
+
 // process is one process of the host.
 type process struct {
 	pid, parent int
@@ -21,6 +44,7 @@ type process struct {
 	name        string
 	cmdline     string
 	exe         string
+	environ     string
 }
 
 func (p process) String() string {
@@ -55,6 +79,8 @@ func processes() (table, error) {
 		cmdline, _ := os.ReadFile(dir + "/cmdline") // it may have ended
 		p.cmdline = string(bytes.TrimSpace(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
 		p.exe, _ = os.Readlink(dir + "/exe")
+		environ, _ := os.ReadFile(dir + "/environ")
+		p.environ = string(environ)
 		all = append(all, p)
 	}
 	return all, nil
@@ -86,13 +112,13 @@ func parseStat(s string) (process, error) {
 }
 
 // of returns the processes that belong to a data directory: those that run a
-// program of it or name it in their arguments, what descends from them, and
-// zombies that the test itself should have waited for.
+// program of it or name it in their arguments or environment, what descends from
+// them, and zombies that the test itself should have waited for.
 func (t table) of(dataDir string) []process {
 	self := os.Getpid()
 	ours := map[int]bool{}
 	for _, p := range t {
-		named := strings.Contains(p.cmdline, dataDir) || strings.HasPrefix(p.exe, dataDir+"/")
+		named := strings.Contains(p.cmdline, dataDir) || strings.HasPrefix(p.exe, dataDir+"/") || strings.Contains(p.environ, "="+dataDir+"\x00")
 		unreaped := p.state == "Z" && p.parent == self
 		if p.pid != self && (named || unreaped) {
 			ours[p.pid] = true

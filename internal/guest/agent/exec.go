@@ -73,10 +73,10 @@ func (e *exec) run() {
 	}
 	e.mu.Lock()
 	e.proc, e.begun = proc, true
-	killed := e.cause != guestv1.Outcome_OUTCOME_RUNNING
+	late := e.result != nil
 	e.changed.Broadcast()
 	e.mu.Unlock()
-	if killed {
+	if late { // it was ended while it started
 		_ = proc.Signal(int(syscall.SIGKILL), true)
 	}
 	st := proc.Wait()
@@ -123,8 +123,13 @@ func (e *exec) notStarted(s *StartError) {
 	e.finish(ExitStatus{Code: s.Code})
 }
 
+// finish sets the result, unless the exec ended before its program ran.
 func (e *exec) finish(st ExitStatus) {
 	e.mu.Lock()
+	if e.result != nil {
+		e.mu.Unlock()
+		return
+	}
 	r := &guestv1.ExecResult{
 		Outcome: guestv1.Outcome_OUTCOME_EXITED, ExitCode: int32(st.Code), Signal: int32(st.Signal),
 		Reason:     strings.ToValidUTF8(e.reason, "\uFFFD"),
@@ -145,6 +150,10 @@ func (e *exec) finish(st ExitStatus) {
 // fail ends an exec that the agent could not handle.
 func (e *exec) fail(err error) {
 	e.mu.Lock()
+	if e.result != nil {
+		e.mu.Unlock()
+		return
+	}
 	e.close(&guestv1.ExecResult{Outcome: guestv1.Outcome_OUTCOME_LOST, Reason: strings.ToValidUTF8(err.Error(), "\uFFFD")}, err)
 }
 
@@ -185,12 +194,14 @@ func (e *exec) end(cause guestv1.Outcome, reason string) {
 	e.letGo() // output that nobody reads must not keep it alive
 	proc := e.proc
 	e.mu.Unlock()
-	switch {
-	case proc != nil:
+	if proc != nil {
 		_ = proc.Signal(int(syscall.SIGKILL), true)
-	case e.m.dequeue(e):
-		e.finish(ExitStatus{Signal: int(syscall.SIGKILL)})
+		return
 	}
+	// It waits for a free place, or is being started; a start can take long in
+	// a sandbox that is short of everything.
+	e.m.dequeue(e)
+	e.finish(ExitStatus{Signal: int(syscall.SIGKILL)})
 }
 
 // signal sends a signal to the first process or to the whole tree.

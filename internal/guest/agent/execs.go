@@ -141,16 +141,13 @@ func (m *execs) release() {
 	}
 }
 
-// dequeue takes e out of the queue and reports whether it was there.
-func (m *execs) dequeue(e *exec) bool {
+// dequeue takes e out of the queue if it is there.
+func (m *execs) dequeue(e *exec) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i := slices.Index(m.queue, e)
-	if i < 0 {
-		return false
+	if i := slices.Index(m.queue, e); i >= 0 {
+		m.queue = slices.Delete(m.queue, i, i+1)
 	}
-	m.queue = slices.Delete(m.queue, i, i+1)
-	return true
 }
 
 func (m *execs) sweepOld() {

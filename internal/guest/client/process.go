@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"sync"
 	"syscall"
@@ -36,7 +35,7 @@ const hostGrace = 2 * time.Second
 type Process struct {
 	s    *Session
 	id   string
-	conn net.Conn
+	conn *stream
 
 	write    sync.Mutex // one frame at a time
 	started  chan struct{}
@@ -45,7 +44,6 @@ type Process struct {
 	result   *sandbox.Result // set before done is closed, also beside err
 	err      error
 	out      [2]*sink
-	detached bool // guarded by write
 	deadline *time.Timer
 	late     chan struct{} // closed when the guest missed the deadline
 }
@@ -187,7 +185,7 @@ func (p *Process) follow() {
 	p.out[0].fill(&r.Stdout, &r.StdoutTruncated)
 	p.out[1].fill(&r.Stderr, &r.StderrTruncated)
 	p.result, p.err = r, err
-	abort(p.conn)
+	p.conn.abort()
 	close(p.done)
 }
 
@@ -293,7 +291,7 @@ func (p *Process) overdue() {
 	case <-ctx.Done():
 	}
 	close(p.late)
-	abort(p.conn)
+	p.conn.abort()
 }
 
 func (p *Process) overdueResult() *sandbox.Result {
@@ -337,7 +335,7 @@ func (p *Process) Abandon() { p.abandon() }
 // abandon drops the stream: for the guest, its client has gone.
 func (p *Process) abandon() {
 	p.stopDeadline()
-	abort(p.conn)
+	p.conn.abort()
 }
 
 func (p *Process) send(t guest.FrameType, b []byte) error {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -32,23 +33,33 @@ const (
 	maxErrorBody = 64 << 10
 )
 
-// open opens a stream to the guest.
-func (s *Session) open() (net.Conn, error) {
-	if n := s.mux.NumStreams(); n > guest.MaxStreams {
-		return nil, fmt.Errorf("open a stream to the guest: %w: %d are open", errdefs.ErrUnavailable, n)
-	}
-	c, err := s.mux.Open()
-	if err != nil {
-		return nil, fmt.Errorf("open a stream to the guest: %w: %w", errdefs.ErrUnavailable, err)
-	}
-	return c, nil
+// stream is a stream that this end opened.
+type stream struct {
+	net.Conn
+	s    *Session
+	once sync.Once
 }
 
-// abort closes a stream and wakes who waits on it: yamux's Close alone leaves
+// open opens a stream to the guest.
+func (s *Session) open() (*stream, error) {
+	s.used.Add(1)
+	err := s.checkStreams()
+	if err == nil {
+		var c net.Conn
+		if c, err = s.mux.Open(); err == nil {
+			return &stream{Conn: c, s: s}, nil
+		}
+	}
+	s.used.Add(-1)
+	return nil, fmt.Errorf("open a stream to the guest: %w: %w", errdefs.ErrUnavailable, err)
+}
+
+// abort closes the stream and wakes who waits on it: yamux's Close alone leaves
 // readers and writers waiting for the other end.
-func abort(c net.Conn) {
+func (c *stream) abort() {
 	_ = c.SetDeadline(past)
 	_ = c.Close()
+	c.once.Do(func() { c.s.used.Add(-1) })
 }
 
 // boundedReader fails when more than left bytes are read; left may be raised.
@@ -69,14 +80,14 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 // answer is the answer to one request, on a stream of its own.
 type answer struct {
 	*http.Response
-	conn net.Conn
+	conn *stream
 	stop func() bool
 	sent chan error // how sending the request ended
 }
 
 func (a *answer) close() {
 	a.stop()
-	abort(a.conn)
+	a.conn.abort()
 	<-a.sent
 }
 
@@ -95,7 +106,7 @@ func (s *Session) do(ctx context.Context, method, path string, q url.Values, bod
 	if err != nil {
 		return nil, err
 	}
-	a := &answer{conn: c, stop: context.AfterFunc(ctx, func() { abort(c) }), sent: make(chan error, 1)}
+	a := &answer{conn: c, stop: context.AfterFunc(ctx, c.abort), sent: make(chan error, 1)}
 	go a.send(r)
 	head := &boundedReader{c, maxHead}
 	a.Response, err = http.ReadResponse(bufio.NewReaderSize(head, 4<<10), r)
@@ -119,7 +130,7 @@ func (a *answer) send(r *http.Request) {
 		err = w.Flush()
 	}
 	if err != nil {
-		abort(a.conn) // a cut body must not look like a whole one
+		a.conn.abort() // a cut body must not look like a whole one
 	}
 	a.sent <- err
 	close(a.sent)
@@ -128,7 +139,7 @@ func (a *answer) send(r *http.Request) {
 // explain tells why there is no answer.
 func (s *Session) explain(ctx context.Context, a *answer, read error) error {
 	a.stop()
-	abort(a.conn)
+	a.conn.abort()
 	sent := <-a.sent
 	switch {
 	case ctx.Err() != nil:

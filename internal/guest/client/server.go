@@ -18,18 +18,22 @@ var errTooManyStreams = errors.New("the guest holds too many streams")
 // listener accepts the streams that the guest opens.
 type listener struct{ s *Session }
 
-// Accept ends the session when the guest holds too many streams. Streams that
-// were closed here but not there count as well: yamux keeps them.
 func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.s.mux.Accept()
 	if err != nil {
 		return nil, err
 	}
-	if l.s.mux.NumStreams() > guest.MaxStreams {
-		_ = l.s.mux.Close()
-		return nil, errTooManyStreams
+	return c, l.s.checkStreams()
+}
+
+// checkStreams ends the session when the guest holds too many streams. Those
+// that were closed here but not there count as well: yamux keeps them.
+func (s *Session) checkStreams() error {
+	if s.mux.NumStreams()-int(s.used.Load()) <= guest.MaxGuestStreams {
+		return nil
 	}
-	return c, nil
+	_ = s.mux.Close()
+	return errTooManyStreams
 }
 
 func (l *listener) Close() error   { return nil } // the session closes the mux

@@ -41,6 +41,7 @@ type Session struct {
 	tasks sync.WaitGroup // goroutines of the session
 	srv   *http.Server
 
+	used    atomic.Int64 // streams that this end opened and uses
 	closing atomic.Bool
 	done    chan struct{}
 	err     error // why the session ended; set before done is closed

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,35 +17,55 @@ var RootCapabilities = []uintptr{
 	unix.CAP_SETFCAP, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_KILL, unix.CAP_AUDIT_WRITE,
 }
 
-// forker forks children from one thread whose bounding set and no_new_privs
-// every child inherits. Both can only be lowered, so each kind of child has a
-// thread of its own.
-type forker struct{ work chan func() }
+// Children inherit the bounding set and no_new_privs of the thread that forks
+// them. Both can only be lowered.
 
-// newForker starts a thread whose children keep at most the capabilities of
-// bound. It has none of its own that it needs but SETPCAP.
-func newForker(bound []uintptr, noNewPrivs bool) (*forker, error) {
-	f := &forker{work: make(chan func())}
+// forker runs f, which forks, on a thread of the right kind.
+type forker func(f func()) error
+
+// confined runs f on a thread whose children can gain nothing. Any thread will
+// do: this process itself never executes a program, so none of its threads
+// loses anything.
+func confined(f func()) (err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err == nil && set == 0 {
+		err = confine(nil, true) // sets no_new_privs last
+	}
+	if err == nil {
+		f()
+	}
+	return err
+}
+
+// plain runs f on the one thread that is never confined: its children keep the
+// capabilities of guest root. It must be made before any thread is confined,
+// because new threads take after those that start them.
+type plain struct{ work chan func() }
+
+func newPlain() (*plain, error) {
+	p := &plain{make(chan func())}
 	ready := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is not fit for other work
-		ready <- confine(bound, noNewPrivs)
-		for w := range f.work {
+		runtime.LockOSThread() // never unlocked: no other goroutine may confine it
+		ready <- confine(RootCapabilities, false)
+		for w := range p.work {
 			w()
 		}
 	}()
 	if err := <-ready; err != nil {
-		close(f.work)
+		close(p.work)
 		return nil, err
 	}
-	return f, nil
+	return p, nil
 }
 
-// do runs w on the thread.
-func (f *forker) do(w func()) {
+func (p *plain) do(f func()) error {
 	done := make(chan struct{})
-	f.work <- func() { w(); close(done) }
+	p.work <- func() { f(); close(done) }
 	<-done
+	return nil
 }
 
 func confine(bound []uintptr, noNewPrivs bool) error {
@@ -74,32 +93,17 @@ func confine(bound []uintptr, noNewPrivs bool) error {
 // user id and gives them back with it.
 func setIDs(uid, gid uint32, groups []uint32) error {
 	const same = ^uintptr(0)
-	setGroups := func() error {
-		var p *uint32
-		if len(groups) > 0 {
-			p = &groups[0]
-		}
-		return rawCall(unix.SYS_SETGROUPS, uintptr(len(groups)), pointer(p), 0)
-	}
 	setGID := func() error { return rawCall(unix.SYS_SETRESGID, same, uintptr(gid), same) }
 	setUID := func() error { return rawCall(unix.SYS_SETRESUID, same, uintptr(uid), same) }
-	steps := []func() error{setGroups, setGID, setUID}
+	setSupplementary := func() error { return setGroups(groups) }
+	steps := []func() error{setSupplementary, setGID, setUID}
 	if uid == 0 { // the capability for the others comes with it
-		steps = []func() error{setUID, setGID, setGroups}
+		steps = []func() error{setUID, setGID, setSupplementary}
 	}
 	for _, s := range steps {
 		if err := s(); err != nil {
 			return fmt.Errorf("take on the rights of uid %d: %w", uid, err)
 		}
-	}
-	return nil
-}
-
-// rawCall makes a system call on this thread alone; package syscall would make
-// it on all of them.
-func rawCall(trap, a, b, c uintptr) error {
-	if _, _, e := syscall.RawSyscall(trap, a, b, c); e != 0 {
-		return e
 	}
 	return nil
 }

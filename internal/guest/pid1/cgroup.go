@@ -125,16 +125,22 @@ func (j *job) remove() {
 // kill ends every process in the job, those that are being forked included.
 func (j *job) kill() error {
 	err := writeAt(j.g.jobs, j.name+"/cgroup.kill", "1")
-	if errors.Is(err, fs.ErrNotExist) {
+	if removed(err) {
 		return nil // nothing was left
 	}
 	return err
 }
 
+// removed reports whether an error says that the job is gone; one that was
+// removed while its file was open is ENODEV.
+func removed(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
+}
+
 // signal sends a signal to every process in the job.
 func (j *job) signal(sig unix.Signal) error {
 	pids, err := procs(j.g.jobs, j.name)
-	if errors.Is(err, fs.ErrNotExist) {
+	if removed(err) {
 		return nil
 	}
 	for _, pid := range pids {

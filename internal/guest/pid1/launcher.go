@@ -27,8 +27,8 @@ type launcher struct {
 	users  *users
 	groups *cgroups // nil where the sandbox has none
 
-	confined *forker // children that can gain nothing
-	plain    *forker // children of root, and of others where setuid programs are to work
+	plain *plain
+	null  int // /dev/null, for commands without input
 
 	mu   sync.Mutex
 	conf *guestv1.GuestConfig
@@ -37,12 +37,17 @@ type launcher struct {
 func newLauncher(u *users, g *cgroups) (*launcher, error) {
 	l := &launcher{reaper: newReaper(), users: u, groups: g}
 	var err error
-	if l.confined, err = newForker(nil, true); err != nil {
+	if l.plain, err = newPlain(); err != nil {
 		return nil, err
 	}
-	if l.plain, err = newForker(RootCapabilities, false); err != nil {
-		return nil, err
+	if l.null, err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
+	var lim unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
+		return nil, fmt.Errorf("read the limit of open files: %w", err)
+	}
+	l.nofile = lim.Cur
 	return l, nil
 }
 
@@ -98,28 +103,42 @@ func (l *launcher) Start(s agent.ProcessSpec, stdout, stderr io.Writer) (agent.P
 		return nil, err
 	}
 	p := &process{l: l, stdout: stdout, stderr: stderr}
-	files, err := p.openFiles(s, id)
+	fds, err := p.openFiles(s, id)
 	if err != nil {
+		p.closeFiles()
 		return nil, err
 	}
-	attr := &syscall.ProcAttr{Dir: dir, Env: env, Files: fds(files), Sys: &syscall.SysProcAttr{
+	attr := &syscall.ProcAttr{Dir: dir, Env: env, Files: fds, Sys: &syscall.SysProcAttr{
 		Setsid: true, Setctty: s.TTY, Credential: &syscall.Credential{Uid: id.uid, Gid: id.gid, Groups: id.groups},
 	}}
 	err = p.fork(file, argv, attr, l.forkerFor(s, id))
-	closeAll(files)
+	p.closeTheirs()
 	if err != nil {
 		p.closeFiles()
 		return nil, l.explainFork(err, file, dir, id)
 	}
+	p.limitFiles(l.config().GetOpenFiles())
 	p.pump()
 	return p, nil
 }
 
-func (l *launcher) forkerFor(s agent.ProcessSpec, id identity) *forker {
-	if id.uid == 0 || s.AllowNewPrivs {
-		return l.plain
+// limitFiles lowers the command's limit of open files below this process's own,
+// which must be enough for the agent. A limit that the sandbox was started with
+// holds from the first instruction on; this one comes a moment later.
+func (p *process) limitFiles(n int64) {
+	if n > 0 && uint64(n) < p.l.nofile {
+		lim := &unix.Rlimit{Cur: uint64(n), Max: uint64(n)}
+		_ = unix.Prlimit(p.pid, unix.RLIMIT_NOFILE, lim, nil) // it may have ended already
 	}
-	return l.confined
+}
+
+// forkerFor: root, and others where setuid programs are to work, may gain what
+// the bounding set allows.
+func (l *launcher) forkerFor(s agent.ProcessSpec, id identity) forker {
+	if id.uid == 0 || s.AllowNewPrivs {
+		return l.plain.do
+	}
+	return confined
 }
 
 func workingDir(dir string, id identity) (string, error) {
@@ -166,7 +185,7 @@ func (l *launcher) explainFork(err error, file, dir string, id identity) error {
 }
 
 // fork starts the program on a forker's thread, in a control group of its own.
-func (p *process) fork(file string, argv []string, attr *syscall.ProcAttr, f *forker) (err error) {
+func (p *process) fork(file string, argv []string, attr *syscall.ProcAttr, f forker) (err error) {
 	if p.l.groups != nil {
 		if p.job, err = p.l.groups.newJob(); err != nil {
 			return err
@@ -174,15 +193,16 @@ func (p *process) fork(file string, argv []string, attr *syscall.ProcAttr, f *fo
 		defer p.job.close()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, p.job.fd
 	}
-	for try := range forkTries {
+	for end := time.Now().Add(forkPatience); ; time.Sleep(forkPause) {
 		p.pid, p.exit, err = p.l.reaper.launch(func() (pid int, err error) {
-			f.do(func() { pid, err = syscall.ForkExec(file, argv, attr) })
+			if e := f(func() { pid, err = syscall.ForkExec(file, argv, attr) }); e != nil {
+				err = e
+			}
 			return pid, err
 		})
-		if err != syscall.EAGAIN {
+		if err != syscall.EAGAIN || time.Now().After(end) {
 			break
 		}
-		time.Sleep(time.Duration(try+1) * 20 * time.Millisecond)
 	}
 	if err != nil && p.job != nil {
 		p.job.remove()
@@ -190,24 +210,8 @@ func (p *process) fork(file string, argv []string, attr *syscall.ProcAttr, f *fo
 	return err
 }
 
-// forkTries: a sandbox at its limit of processes often has room a moment later.
-// The waits add up to 0.9 seconds.
-const forkTries = 9
-
-func fds(files []*os.File) []uintptr {
-	var n []uintptr
-	for _, f := range files {
-		n = append(n, f.Fd())
-	}
-	return n
-}
-
-func closeAll(files []*os.File) {
-	seen := map[*os.File]bool{}
-	for _, f := range files {
-		if f != nil && !seen[f] {
-			seen[f] = true
-			f.Close()
-		}
-	}
-}
+// A sandbox at its limit of processes often has room a moment later.
+const (
+	forkPatience = time.Second
+	forkPause    = 50 * time.Millisecond
+)

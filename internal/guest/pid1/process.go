@@ -22,9 +22,10 @@ type process struct {
 	job            *job // nil without control groups
 	stdout, stderr io.Writer
 
-	in    *os.File // the writing end of stdin, or the terminal
-	tty   *os.File
-	pumps []*pump
+	in     *os.File // the writing end of stdin, or the terminal
+	tty    *os.File
+	pumps  []*pump
+	theirs []int // descriptors that only the command needs
 
 	mu   sync.Mutex
 	over bool // the first process was reaped: its pid may be another's
@@ -33,71 +34,81 @@ type process struct {
 
 // openFiles makes standard input, output and error of the command and returns
 // its ends of them.
-func (p *process) openFiles(s agent.ProcessSpec, id identity) (_ []*os.File, err error) {
-	var ours, theirs []*os.File
-	defer func() {
-		if err != nil {
-			closeAll(ours)
-			closeAll(theirs)
-		}
-	}()
+func (p *process) openFiles(s agent.ProcessSpec, id identity) ([]uintptr, error) {
 	if s.TTY {
-		var slave *os.File
-		if p.tty, slave, err = openTerminal(s.Cols, s.Rows, id); err != nil {
-			return nil, err
-		}
-		p.in = p.tty
-		p.pumps = []*pump{newPump(p.tty, p.stdout)}
-		return []*os.File{slave, slave, slave}, nil
-	}
-	in, err := p.openStdin(s.Stdin)
-	if err != nil {
-		return nil, err
-	}
-	theirs = append(theirs, in)
-	if p.in != nil {
-		ours = append(ours, p.in)
-	}
-	for _, w := range []io.Writer{p.stdout, p.stderr} {
-		r, end, err := pipe(false)
+		tty, slave, err := openTerminal(s.Cols, s.Rows, id)
 		if err != nil {
 			return nil, err
 		}
-		ours, theirs = append(ours, r), append(theirs, end)
-		p.pumps = append(p.pumps, newPump(r, w))
+		p.tty, p.in, p.theirs = tty, tty, []int{slave}
+		p.pumps = []*pump{newPump(tty, p.stdout)}
+		return []uintptr{uintptr(slave), uintptr(slave), uintptr(slave)}, nil
 	}
-	return theirs, nil
+	fds := []uintptr{uintptr(p.l.null)}
+	if s.Stdin {
+		r, w, err := pipe(id)
+		if err != nil {
+			return nil, err
+		}
+		p.theirs = append(p.theirs, r)
+		fds[0] = uintptr(r)
+		if p.in, err = ours(w); err != nil {
+			return nil, err
+		}
+	}
+	for _, to := range []io.Writer{p.stdout, p.stderr} {
+		r, w, err := pipe(id)
+		if err != nil {
+			return nil, err
+		}
+		p.theirs = append(p.theirs, w)
+		fds = append(fds, uintptr(w))
+		f, err := ours(r)
+		if err != nil {
+			return nil, err
+		}
+		p.pumps = append(p.pumps, newPump(f, to))
+	}
+	return fds, nil
 }
 
-func (p *process) openStdin(wanted bool) (*os.File, error) {
-	if !wanted {
-		return os.Open(os.DevNull)
-	}
-	r, w, err := pipe(true)
-	p.in = w
-	return r, err
-}
-
-// pipe makes a pipe. Our end, the writing one if we write, is in non-blocking
-// mode; the command's is not.
-func pipe(write bool) (r, w *os.File, err error) {
+// pipe makes a pipe that the command's user owns, so that it can be opened as
+// /dev/stdout and /dev/stderr.
+func pipe(owner identity) (r, w int, err error) {
 	var fd [2]int
 	if err := unix.Pipe2(fd[:], unix.O_CLOEXEC); err != nil {
-		return nil, nil, fmt.Errorf("make a pipe: %w", err)
+		return -1, -1, fmt.Errorf("make a pipe: %w", err)
 	}
-	ours := fd[0]
-	if write {
-		ours = fd[1]
+	if owner.uid == 0 {
+		return fd[0], fd[1], nil
 	}
-	if err := unix.SetNonblock(ours, true); err != nil {
+	if err := unix.Fchown(fd[0], int(owner.uid), int(owner.gid)); err != nil {
 		unix.Close(fd[0])
 		unix.Close(fd[1])
-		return nil, nil, fmt.Errorf("make a pipe: %w", err)
+		return -1, -1, fmt.Errorf("give away a pipe: %w", err)
 	}
-	return os.NewFile(uintptr(fd[0]), "pipe"), os.NewFile(uintptr(fd[1]), "pipe"), nil
+	return fd[0], fd[1], nil
+}
+
+// ours makes a file of our end of a pipe, which must never block a thread. The
+// command's end stays as programs expect it.
+func ours(fd int) (*os.File, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "pipe"), nil
+}
+
+func (p *process) closeTheirs() {
+	for _, fd := range p.theirs {
+		unix.Close(fd)
+	}
+	p.theirs = nil
 }
 
 func (p *process) closeFiles() {
+	p.closeTheirs()
 	if p.in != nil {
 		p.in.Close()
 	}

@@ -13,32 +13,36 @@ import (
 const ttyMode = 0o620
 
 // openTerminal makes a pseudo-terminal that belongs to the user.
-func openTerminal(cols, rows uint16, id identity) (master, slave *os.File, err error) {
+func openTerminal(cols, rows uint16, id identity) (master *os.File, slave int, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open a terminal: %w", err)
+		return nil, -1, fmt.Errorf("open a terminal: %w", err)
 	}
 	master = os.NewFile(uintptr(fd), "/dev/ptmx")
 	defer func() {
-		if err != nil {
+		if slave < 0 {
 			master.Close()
 		}
 	}()
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		return nil, nil, fmt.Errorf("unlock a terminal: %w", err)
+		return nil, -1, fmt.Errorf("unlock a terminal: %w", err)
 	}
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err != nil {
-		return nil, nil, fmt.Errorf("find a terminal: %w", err)
+		return nil, -1, fmt.Errorf("find a terminal: %w", err)
 	}
-	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	slave, err = unix.Open(fmt.Sprintf("/dev/pts/%d", n), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open a terminal: %w", err)
+		return nil, -1, fmt.Errorf("open a terminal: %w", err)
 	}
 	// A kernel that does not keep owners of terminals opens them to all anyway.
-	_ = unix.Fchown(int(slave.Fd()), int(id.uid), -1)
-	_ = unix.Fchmod(int(slave.Fd()), ttyMode)
-	return master, slave, setSize(master, cols, rows)
+	_ = unix.Fchown(slave, int(id.uid), -1)
+	_ = unix.Fchmod(slave, ttyMode)
+	if err := setSize(master, cols, rows); err != nil {
+		unix.Close(slave)
+		return nil, -1, err
+	}
+	return master, slave, nil
 }
 
 func setSize(tty *os.File, cols, rows uint16) error {

@@ -47,9 +47,14 @@ type users struct {
 type table struct {
 	path    string
 	checked time.Time
-	changed time.Time
-	size    int64
+	version version
 	entries []entry
+}
+
+// version of a file's content.
+type version struct {
+	ino                uint64
+	size, mtime, ctime int64
 }
 
 // fresh is how long names of owners may lag behind the files: a tree of
@@ -152,22 +157,32 @@ func (t *table) recent(parse func([]byte) []entry) []entry {
 // is empty.
 func (t *table) load(parse func([]byte) []entry) []entry {
 	t.checked = time.Now()
-	fd, err := unix.Open(t.path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.entries, t.changed = nil, time.Time{}
+	var st unix.Stat_t
+	if err := unix.Stat(t.path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		t.entries, t.version = nil, version{}
 		return nil
 	}
-	f := os.NewFile(uintptr(fd), t.path)
-	defer f.Close()
-	i, err := f.Stat()
-	if err != nil || !i.Mode().IsRegular() {
-		return nil
-	}
-	if !i.ModTime().Equal(t.changed) || i.Size() != t.size {
-		b, _ := readBounded(f, maxTable)
-		t.entries, t.changed, t.size = parse(b), i.ModTime(), i.Size()
+	v := version{st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
+	if v != t.version {
+		t.entries, t.version = parse(readFile(t.path)), v
 	}
 	return t.entries
+}
+
+// readFile reads a file of bounded size; one that can't be read, or is not a
+// regular one any more, is empty.
+func readFile(name string) []byte {
+	fd, err := open(name, unix.O_RDONLY, 0)
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	if i, err := f.Stat(); err != nil || !i.Mode().IsRegular() {
+		return nil
+	}
+	b, _ := readBounded(f, maxTable)
+	return b
 }
 
 // readBounded reads at most limit bytes.

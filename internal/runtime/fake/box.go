@@ -45,6 +45,7 @@ func (b *box) halt() {
 type machine struct {
 	sys   *toyos.System
 	agent *agent.Agent
+	inUse net.Conn // the host's end that attach returned last
 
 	mu      sync.Mutex
 	streams map[net.Conn]struct{} // the agent's ends
@@ -64,7 +65,7 @@ func newMachine(b *box) *machine {
 }
 
 // attach gives the agent a new stream; both ends prove that they hold the key.
-// The agent ends the session before when it is greeted on it.
+// The stream before ends.
 func (m *machine) attach(ctx context.Context, key guest.Key) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	m.serve(theirs, key)
@@ -77,6 +78,10 @@ func (m *machine) attach(ctx context.Context, key guest.Key) (net.Conn, error) {
 		ours.Close()
 		return nil, err
 	}
+	if m.inUse != nil {
+		m.inUse.Close()
+	}
+	m.inUse = ours
 	return ours, nil
 }
 

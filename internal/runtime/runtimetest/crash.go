@@ -9,7 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
@@ -80,6 +80,9 @@ func (e *env) hand() *host {
 		_, _ = io.Copy(&h.output, textR) // to its end, which is the host's
 	}()
 	e.Cleanup(func() {
+		if h.cmd.ProcessState == nil { // the test ended early
+			h.kill()
+		}
 		if e.Failed() {
 			b, _ := os.ReadFile(log.Name())
 			e.Logf("the host process said: %s", b)
@@ -248,7 +251,8 @@ func testReusedPid(e *env) {
 }
 
 // testRandomKills kills hosts at random moments of every step of a sandbox's
-// life. Whatever was half done is cleaned to nothing.
+// life. Whatever was half done is cleaned to nothing, and nothing else is
+// touched.
 func testRandomKills(e *env) {
 	rounds := 50
 	if testing.Short() {
@@ -261,22 +265,13 @@ func testRandomKills(e *env) {
 	}
 	e.Logf("RUNTIMETEST_SEED=%d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
+	neighbor := newEnv(e.T, e.f).guest()
 	before := e.look()
-	images := e.imagesDir()
-	id := e.newID()
-	steps := []request{{Op: "create"}, {Op: "start"}, {Op: "exec", Exec: "waits", Script: "sleep 1000"}, {Op: "quiesce"},
-		{Op: "suspend", Image: "image"}, {Op: "resume", Image: "image"}, {Op: "destroy"}}
-	if !e.rt.Capabilities().Suspend {
-		steps = append(steps[:3], steps[6])
-	}
-	for i := range steps {
-		steps[i].ID = id
-		if steps[i].Image != "" {
-			steps[i].Image = filepath.Join(images, "image")
-		}
-	}
+	image := filepath.Join(e.imagesDir(), "image")
+	steps := e.steps(e.newID(), image)
 	took := e.measure(steps)
 	for round := range rounds {
+		e.ok(os.RemoveAll(image))
 		victim := rnd.IntN(len(steps))
 		delay := time.Duration(rnd.Float64() * 1.3 * float64(took[victim]))
 		h := e.hand()
@@ -286,21 +281,61 @@ func testRandomKills(e *env) {
 		h.begin(steps[victim])
 		time.Sleep(delay)
 		h.kill()
-		var found []string
-		for _, i := range e.list() {
-			found = append(found, string(i.State))
-			if err := e.rt.Destroy(e.ctx, i.ID); err != nil {
-				e.Errorf("round %d: destroy: %v", round, err)
-			}
-		}
-		e.ok(os.RemoveAll(filepath.Join(images, "image")))
-		e.Logf("round %d: killed %v into %s: found %s", round, delay.Round(time.Millisecond), steps[victim].Op, strings.Join(found, " "))
+		found := e.destroyAll()
+		e.Logf("round %d: killed %v into %s: found %v", round, delay.Round(time.Millisecond), steps[victim].Op, found)
 		e.states(map[string]sandbox.State{})
+		if steps[victim].Op == "suspend" && slices.Equal(found, []sandbox.State{sandbox.Failed}) {
+			e.resumes(image)
+		}
 		e.checkResidue(before)
 		if e.Failed() {
 			return
 		}
 	}
+	if got := neighbor.sh("echo fine"); got != "fine\n" {
+		e.Errorf("another owner's sandbox: got %q", got)
+	}
+}
+
+// resumes checks an image whose writer was killed: a sandbox that has ended by
+// itself has completed it.
+func (e *env) resumes(image string) {
+	e.Helper()
+	sus, _ := runtime.As[runtime.Suspender](e.rt)
+	g := &guest{env: e, id: e.newID(), epoch: 100}
+	e.ok(sus.Resume(e.ctx, e.spec(g.id), image))
+	g.connect()
+	if i := g.job("waits"); i.Result.Outcome != sandbox.Running {
+		e.Errorf("after the resume of an image whose writer was killed: %+v", i)
+	}
+	e.ok(g.s.Close())
+	e.ok(e.rt.Destroy(e.ctx, g.id))
+}
+
+// steps are the life of a sandbox.
+func (e *env) steps(id, image string) []request {
+	steps := []request{
+		{Op: "create", ID: id}, {Op: "start", ID: id}, {Op: "exec", ID: id, Exec: "waits", Script: "sleep 1000"},
+		{Op: "quiesce", ID: id}, {Op: "suspend", ID: id, Image: image}, {Op: "resume", ID: id, Image: image},
+		{Op: "destroy", ID: id},
+	}
+	if !e.rt.Capabilities().Suspend {
+		steps = slices.Delete(steps, 3, 6)
+	}
+	return steps
+}
+
+// destroyAll destroys what is listed and tells the states it was in.
+func (e *env) destroyAll() []sandbox.State {
+	e.Helper()
+	var found []sandbox.State
+	for _, i := range e.list() {
+		found = append(found, i.State)
+		if err := e.rt.Destroy(e.ctx, i.ID); err != nil {
+			e.Errorf("destroy a sandbox that is %s: %v", i.State, err)
+		}
+	}
+	return found
 }
 
 // measure runs the steps once and tells how long each takes.

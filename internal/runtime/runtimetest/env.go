@@ -56,11 +56,7 @@ func (e *env) finish(before traces) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	e.ctx = ctx
-	for _, i := range e.list() {
-		if err := e.rt.Destroy(ctx, i.ID); err != nil {
-			e.Errorf("destroy what the test left: %v", err)
-		}
-	}
+	e.destroyAll()
 	e.checkResidue(before)
 	if err := e.rt.Close(); err != nil {
 		e.Errorf("close: %v", err)

@@ -71,35 +71,39 @@ func testProbe(g *guest) {
 	}
 }
 
-// testSilentStream: a host that attaches and says nothing does not disturb the
-// one before.
+// testSilentStream attaches hosts that never greet the agent, or talk nonsense:
+// the session before them ends, and the next one begins.
 func testSilentStream(g *guest) {
-	conn, err := g.rt.Attach(g.ctx, g.id)
-	g.ok(err)
-	if _, err := g.s.Ping(g.ctx); err != nil {
-		g.Errorf("the session before: %v", err)
+	p := g.background("sleep 1000")
+	for _, text := range []string{"", "GET / HTTP/1.1\r\n\r\n", "\x00\x00\x00\x08nonsense", "\xff\xff\xff\xff"} {
+		conn, err := g.rt.Attach(g.ctx, g.id)
+		g.ok(err)
+		<-g.s.Done()
+		_, _ = io.WriteString(conn, text) // the agent may hang up in the middle
+		if text != "" {
+			if n, err := conn.Read(make([]byte, 1)); err == nil {
+				g.Errorf("the agent answers %q with %d bytes", text, n)
+			}
+		}
+		conn.Close()
+		g.connect()
 	}
-	// Nonsense ends the new stream only.
-	_, _ = conn.Write([]byte("GET / HTTP/1.1\r\n\r\n")) // the agent may hang up in the middle
-	if _, err := conn.Read(make([]byte, 1)); err == nil {
-		g.Error("the agent answers nonsense")
-	}
-	conn.Close()
-	if _, err := g.s.Ping(g.ctx); err != nil {
-		g.Errorf("the session before: %v", err)
+	if i := g.job(p.ID()); i.Result.Outcome != sandbox.Running {
+		g.Errorf("got %+v", i.Result)
 	}
 }
 
 func testOldEpoch(g *guest) {
-	for _, epoch := range []uint64{g.epoch, g.epoch - 1, 0} {
+	for _, epoch := range []uint64{g.epoch - 1, 0} {
 		s, err := openSession(g.ctx, g.rt, g.id, epoch)
 		if err == nil {
 			s.Close()
 			g.Errorf("epoch %d was taken after %d", epoch, g.epoch)
 		}
 	}
+	g.connect()
 	if _, err := g.s.Ping(g.ctx); err != nil {
-		g.Errorf("the session before: %v", err)
+		g.Error(err)
 	}
 }
 

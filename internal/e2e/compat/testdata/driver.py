@@ -31,7 +31,7 @@ class Suite:
     """The run of a unit: where it works, what it found."""
 
     def __init__(self, seconds, omit):
-        self.omit = omit
+        self.omit, self.seconds = omit, seconds
         self.deadline = time.monotonic() + seconds
         self.dir = "/tmp/compat"
         self.passed, self.skipped, self.failed = 0, 0, {}
@@ -78,10 +78,10 @@ class Suite:
 
 def cpython(s, module):
     """A module of CPython's own regression tests."""
-    argv = [sys.executable, "-m", "test", "-v", "--timeout", "120", "--tempdir", s.dir]
+    argv = [sys.executable, "-m", "test", "-v", "--timeout", str(s.seconds), "--tempdir", s.dir]
     for omit in s.omit:
         argv += ["--ignore", omit]
-    out = s.run(*argv, module, cwd="/", ok=(0, 2, 3, 4))  # 2: failures, 3: environment changed, 4: nothing was run
+    out = s.run(*argv, module, ok=(0, 2, 3, 4))  # 2: failures, 3: environment changed, 4: nothing was run
     if s.error:
         return
     report = r"^(?:FAIL|ERROR|UNEXPECTED SUCCESS): (\S+) \((\S+?)\)(?s:(.*?))(?=^={70}|^-{70}\nRan )"
@@ -91,7 +91,7 @@ def cpython(s, module):
     counts = dict(re.findall(r"(\w+)=([\d,]+)", total.group(1) if total else ""))
     run, s.skipped = (int(counts.get(k, "0").replace(",", "")) for k in ("run", "skipped"))
     s.passed = max(0, run - s.skipped - len(s.failed))
-    if "FAILURE" in out and not s.failed:
+    if re.search(r"^Result: FAILURE", out, re.M) and not s.failed:
         s.error = "failed, and did not say which test"
 
 

@@ -116,55 +116,46 @@ func wordLen(s string) (int, error) {
 
 // pieceLen is the length of a quoted string, a substitution or one byte.
 func pieceLen(s string) (int, error) {
-	end := -1
+	closing := func(from int, c byte) (int, error) {
+		if end := strings.IndexByte(s[from:], c); end >= 0 {
+			return from + end + 1, nil
+		}
+		return 0, errUnterminated
+	}
 	switch {
 	case s[0] == '\\':
 		return min(2, len(s)), nil
 	case s[0] == '\'':
-		if end = strings.IndexByte(s[1:], '\''); end >= 0 {
-			return end + 2, nil
-		}
+		return closing(1, '\'')
 	case s[0] == '"':
-		for i := 1; i < len(s); {
-			if s[i] == '"' {
-				return i + 1, nil
-			}
-			if s[i] == '\'' {
-				i++
-				continue
-			}
-			n, err := pieceLen(s[i:])
-			if err != nil {
-				return 0, err
-			}
-			i += n
-		}
+		return nestedLen(s, 1, func(i int) bool { return s[i] == '"' }, "\\$")
 	case strings.HasPrefix(s, "$("):
 		depth := 1
-		for i := 2; i < len(s); {
-			switch s[i] {
-			case '(':
-				depth++
-			case ')':
-				if depth--; depth == 0 {
-					return i + 1, nil
-				}
-			}
-			n := 1
-			if s[i] == '\'' || s[i] == '"' || s[i] == '\\' {
-				var err error
-				if n, err = pieceLen(s[i:]); err != nil {
-					return 0, err
-				}
-			}
-			i += n
-		}
+		return nestedLen(s, 2, func(i int) bool {
+			depth += strings.Count(s[i:i+1], "(") - strings.Count(s[i:i+1], ")")
+			return depth == 0
+		}, "'\"\\")
 	case strings.HasPrefix(s, "${"):
-		if end = strings.IndexByte(s, '}'); end >= 0 {
-			return end + 1, nil
+		return closing(2, '}')
+	}
+	return 1, nil
+}
+
+// nestedLen is the length of s up to where ends holds. Pieces that begin with
+// one of starts are skipped as a whole.
+func nestedLen(s string, from int, ends func(int) bool, starts string) (int, error) {
+	for i := from; i < len(s); {
+		if ends(i) {
+			return i + 1, nil
 		}
-	default:
-		return 1, nil
+		n := 1
+		if strings.IndexByte(starts, s[i]) >= 0 {
+			var err error
+			if n, err = pieceLen(s[i:]); err != nil {
+				return 0, err
+			}
+		}
+		i += n
 	}
 	return 0, errUnterminated
 }

@@ -1,0 +1,74 @@
+// Command bench measures what agentbox costs, beside Docker and runc in the same
+// run where a Docker engine can be had: a table on standard output, and the same
+// as JSON in a file. It asserts nothing. scripts/bench.sh runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+func main() {
+	dataDir := flag.String("data-dir", "", "data directory with the image")
+	image := flag.String("image", "small", "image to measure with")
+	out := flag.String("json", "", "file for the figures")
+	quick := flag.Bool("quick", false, "few samples, to see whether it works")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *dataDir, *image, *out, *quick); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, dataDir, image, out string, quick bool) (err error) {
+	r := &report{Time: time.Now(), Machine: describe()}
+	o, err := openOwn(ctx, dataDir, image)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.close(context.WithoutCancel(ctx))) }()
+	c := o.rt.Capabilities()
+	r.Agentbox = fmt.Sprintf("%s %s, %s", c.Name, c.Version, c.Mode)
+
+	b := &bench{own: o, report: r, div: 1}
+	if quick {
+		b.div = 10
+	}
+	dir, err := os.MkdirTemp("", "agentbox-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	say("starting a Docker engine to compare with")
+	d, err := startDocker(ctx, filepath.Join(dir, "docker"))
+	if err != nil {
+		r.Docker = "not measured: " + err.Error()
+	} else {
+		defer d.stop()
+		if r.Docker, err = d.version(ctx); err != nil {
+			return err
+		}
+		b.docker = d.docker
+	}
+	if err := b.all(ctx); err != nil {
+		return err
+	}
+	if err := r.print(os.Stdout); err != nil {
+		return err
+	}
+	if out == "" {
+		return nil
+	}
+	return r.save(out)
+}
+
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Measures what sandboxes cost, beside Docker and runc where there is a Docker
+# engine; the table also goes to .cache/bench.json. Run it on a quiet machine.
+# BENCH_FLAGS=-quick takes few samples.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/env.sh
+dir=${AGENTBOX_TEST_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/agentbox-test}
+mkdir -p "$dir" .cache
+bin/agentbox --data-dir "$dir" images ls | grep -q '^small ' ||
+	bin/agentbox --data-dir "$dir" images build small ${MIRROR:+--mirror "$MIRROR"}
+go build -tags embed -o bin/bench ./internal/bench
+bin/bench -data-dir "$dir" -image small -json .cache/bench.json ${BENCH_FLAGS:-}
