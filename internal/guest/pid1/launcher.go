@@ -30,6 +30,8 @@ type launcher struct {
 	plain *plain
 	null  int // /dev/null, for commands without input
 
+	nofile uint64 // this process's limit of open files
+
 	mu   sync.Mutex
 	conf *guestv1.GuestConfig
 }
