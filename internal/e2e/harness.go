@@ -158,19 +158,32 @@ func RunJSON(t testing.TB, flags []string, argv ...string) Verdict {
 	return v
 }
 
-var slack = sync.OnceValue(func() time.Duration {
-	// 20 times a `true` in a sandbox that runs, as measured now; see Slack.
-	began := time.Now()
-	const n = 3
-	for range n {
-		_ = exec.Command("/bin/true").Run()
-	}
-	return max(2*time.Second, 20*time.Since(began)/n)
-})
+// Bounds of [Slack]. Above the upper one tests could no longer tell a limit
+// that works from one that does not.
+const (
+	minSlack = 2 * time.Second
+	maxSlack = 10 * time.Second
+)
+
+var slack struct {
+	mu       sync.Mutex
+	measured time.Time
+	value    time.Duration
+}
 
 // Slack is how much later than its limit something that has a deadline may end
-// on a busy machine.
-func Slack() time.Duration { return slack() }
+// on a machine as busy as this one is now: 20 times what a `true` takes.
+func Slack() time.Duration {
+	slack.mu.Lock()
+	defer slack.mu.Unlock()
+	if time.Since(slack.measured) > 5*time.Second {
+		began := time.Now()
+		runTrue()
+		slack.value = min(max(minSlack, 20*time.Since(began)), maxSlack)
+		slack.measured = time.Now()
+	}
+	return slack.value
+}
 
 // Count returns how many processes of the host have text in their command line.
 func Count(t testing.TB, text string) int {

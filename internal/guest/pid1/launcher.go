@@ -31,6 +31,7 @@ type launcher struct {
 	null   int    // /dev/null, for commands without input
 	nofile uint64 // limit of open files that commands inherit
 
+
 	mu   sync.Mutex
 	conf *guestv1.GuestConfig
 }
