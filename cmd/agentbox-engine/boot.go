@@ -156,12 +156,13 @@ func joinThreads(fd int) error {
 // leaveCgroupNamespace gives this process a view of control groups that begins
 // at its own. gVisor's library makes all other namespaces.
 func leaveCgroupNamespace() error {
-	// A namespace belongs to a thread: each gets one, and then that of the
-	// first.
-	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP, 0, 0); e != 0 {
-		return fmt.Errorf("leave the host's cgroup namespace: %w", e)
+	// A namespace belongs to a thread: one makes it, all enter it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("leave the host's cgroup namespace: %w", err)
 	}
-	ns, err := unix.Open("/proc/self/ns/cgroup", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	ns, err := unix.Open("/proc/thread-self/ns/cgroup", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open the cgroup namespace: %w", err)
 	}
