@@ -27,8 +27,9 @@ type launcher struct {
 	users  *users
 	groups *cgroups // nil where the sandbox has none
 
-	plain *plain
-	null  int // /dev/null, for commands without input
+	plain  *plain
+	null   int    // /dev/null, for commands without input
+	nofile uint64 // limit of open files that commands inherit
 
 	mu   sync.Mutex
 	conf *guestv1.GuestConfig

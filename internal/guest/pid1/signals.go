@@ -32,7 +32,7 @@ func takeSignals() error {
 	signal.Notify(make(chan os.Signal, 1), caught...)
 	const last = 64
 	for s := syscall.Signal(1); s <= last; s++ {
-		if slices.Contains[[]os.Signal](caught, s) || slices.Contains[[]os.Signal](needed, s) {
+		if slices.Contains(caught, os.Signal(s)) || slices.Contains(needed, os.Signal(s)) {
 			continue
 		}
 		signal.Ignore(s) // the runtime forgets its handler
