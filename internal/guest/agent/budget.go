@@ -25,7 +25,9 @@ func (m *execs) evict() {
 			return
 		}
 		e.mu.Lock()
-		m.held.Add(-e.dropOutput())
+		for i := range e.out {
+			m.held.Add(-e.out[i].drop(e.out[i].first + e.droppable(i)))
+		}
 		e.mu.Unlock()
 	}
 	all := m.list()

@@ -324,6 +324,9 @@ func (p *Process) Resize(cols, rows uint16) error {
 func (p *Process) Detach() error {
 	err := p.send(guest.FrameDetach, nil)
 	p.abandon()
+	if errors.Is(err, errEnded) {
+		return nil
+	}
 	return err
 }
 
