@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -83,9 +82,7 @@ func (s *streams) serveDonated() error {
 		s.key = key
 		s.mu.Unlock()
 		s.agent.Reset()
-		c := &donatedConn{conn: conn{s.donated}}
-		_ = s.agent.Serve(c, false) // however it ended
-		c.end()
+		_ = s.agent.Serve(&donatedConn{conn{s.donated}}, false) // however it ended
 	}
 }
 
@@ -224,60 +221,8 @@ type addr struct{}
 func (addr) Network() string { return "unix" }
 func (addr) String() string  { return "host" }
 
-// donatedConn is the donated socket during one session. The socket stays open
-// when the session ends, but the session's goroutines lose it: a late reader
-// would swallow what begins the next session.
-type donatedConn struct {
-	conn conn
-	mu   sync.RWMutex // held by calls in progress
-	over atomic.Bool
-}
+// donatedConn is the donated socket during one session: closing it wakes who
+// waits on it, and leaves it open.
+type donatedConn struct{ conn }
 
-// end waits until no call uses the socket any more.
-func (c *donatedConn) end() {
-	c.over.Store(true)
-	_ = c.conn.SetDeadline(past)
-	c.mu.Lock() // waits for the others; there are no new ones, see use
-	defer c.mu.Unlock()
-}
-
-// use calls f unless the session is over.
-func (c *donatedConn) use(f func() (int, error)) (int, error) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if c.over.Load() {
-		return 0, net.ErrClosed
-	}
-	return f()
-}
-
-func (c *donatedConn) Read(p []byte) (int, error) {
-	return c.use(func() (int, error) { return c.conn.Read(p) })
-}
-
-func (c *donatedConn) Write(p []byte) (int, error) {
-	return c.use(func() (int, error) { return c.conn.Write(p) })
-}
-
-func (c *donatedConn) SetDeadline(t time.Time) error {
-	_, err := c.use(func() (int, error) { return 0, c.conn.SetDeadline(t) })
-	return err
-}
-
-func (c *donatedConn) SetReadDeadline(t time.Time) error {
-	_, err := c.use(func() (int, error) { return 0, c.conn.SetReadDeadline(t) })
-	return err
-}
-
-func (c *donatedConn) SetWriteDeadline(t time.Time) error {
-	_, err := c.use(func() (int, error) { return 0, c.conn.SetWriteDeadline(t) })
-	return err
-}
-
-// Close wakes who waits on the socket.
-func (c *donatedConn) Close() error { return c.SetDeadline(past) }
-
-func (c *donatedConn) LocalAddr() net.Addr  { return addr{} }
-func (c *donatedConn) RemoteAddr() net.Addr { return addr{} }
-
-var past = time.Unix(1, 0)
+func (c *donatedConn) Close() error { return c.SetDeadline(time.Unix(1, 0)) }
