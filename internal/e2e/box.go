@@ -135,15 +135,11 @@ func runTrue() {
 func (b *Box) With(t testing.TB) *Box { return &Box{b.Sandbox, t} }
 
 // Try runs a command to its end and returns what agentbox says. Without a
-// timeout of its own it has one of two minutes, of twenty in a soak run. An
-// empty out captures the
+// timeout of its own it has one of two minutes. An empty out captures the
 // output in the result.
 func (b *Box) Try(cmd sandbox.Command, stdin io.Reader, out client.Output) (*sandbox.Result, error) {
 	if cmd.Timeout == 0 {
 		cmd.Timeout = 2 * time.Minute
-		if Soak() {
-			cmd.Timeout = 20 * time.Minute
-		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cmd.Timeout+time.Minute)
 	defer cancel()
