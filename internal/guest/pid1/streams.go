@@ -84,7 +84,9 @@ func (s *streams) serveDonated() error {
 		s.key = key
 		s.mu.Unlock()
 		s.agent.Reset()
-		_ = s.agent.Serve(&donatedConn{conn{s.donated}}, false) // however it ended
+		c := &donatedConn{conn: conn{s.donated}}
+		_ = s.agent.Serve(c, false) // however it ended
+		c.retire()
 	}
 }
 
@@ -227,20 +229,3 @@ func receiveFD(c *net.UnixConn) (int, error) {
 	}
 	return -1, errForeign
 }
-
-// conn is a socket as a net.Conn.
-type conn struct{ *os.File }
-
-func (conn) LocalAddr() net.Addr  { return addr{} }
-func (conn) RemoteAddr() net.Addr { return addr{} }
-
-type addr struct{}
-
-func (addr) Network() string { return "unix" }
-func (addr) String() string  { return "host" }
-
-// donatedConn is the donated socket during one session: closing it wakes who
-// waits on it, and leaves it open.
-type donatedConn struct{ conn }
-
-func (c *donatedConn) Close() error { return c.SetDeadline(time.Unix(1, 0)) }
