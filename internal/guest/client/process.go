@@ -44,7 +44,8 @@ type Process struct {
 	result   *sandbox.Result // set before done is closed, also beside err
 	err      error
 	out      [2]*sink
-	deadline *time.Timer
+	limit    time.Duration // 0: none
+	deadline *time.Timer   // runs as soon as there is a stream to end
 	late     chan struct{} // closed when the guest missed the deadline
 }
 
@@ -59,9 +60,7 @@ func (s *Session) Start(ctx context.Context, id string, c sandbox.Command, out O
 		return nil, fmt.Errorf("start a command: %w", err)
 	}
 	p := s.newProcess(id, c.MaxOutput, out)
-	if d := time.Duration(q.TimeoutNs); d > 0 {
-		p.deadline = time.AfterFunc(d+hostGrace, p.overdue)
-	}
+	p.limit = time.Duration(q.TimeoutNs)
 	if err := p.begin(ctx, guest.PathExec, guest.FrameExec, q); err != nil {
 		return nil, fmt.Errorf("start a command: %w", err)
 	}
@@ -136,6 +135,9 @@ func (p *Process) begin(ctx context.Context, path string, t guest.FrameType, q p
 	}
 	if p.conn, err = p.s.open(); err != nil {
 		return err
+	}
+	if p.limit > 0 {
+		p.deadline = time.AfterFunc(p.limit+hostGrace, p.overdue)
 	}
 	stop := context.AfterFunc(ctx, p.abandon)
 	defer stop()

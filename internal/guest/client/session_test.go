@@ -177,6 +177,21 @@ func TestHostKeepsLimits(t *testing.T) {
 	}
 }
 
+// A command that could not be started has no deadline that ends anything later.
+func TestDeadlineOfNothing(t *testing.T) {
+	t.Parallel()
+	s := newGuest(t).connect(nil, nil)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := argv("echo")
+	c.Timeout = time.Millisecond
+	if _, err := s.Start(ctx(t), "late", c, client.Output{}); err == nil {
+		t.Fatal("a command started in a session that has ended")
+	}
+	time.Sleep(4500 * time.Millisecond) // the host's grace, twice: a panic would be the process's end
+}
+
 func TestSilentGuest(t *testing.T) {
 	s := fakeGuest(t, answers(""))
 	c, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)

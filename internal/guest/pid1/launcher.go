@@ -31,7 +31,6 @@ type launcher struct {
 	null   int    // /dev/null, for commands without input
 	nofile uint64 // limit of open files that commands inherit
 
-
 	mu   sync.Mutex
 	conf *guestv1.GuestConfig
 }

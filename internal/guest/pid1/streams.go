@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -71,9 +72,10 @@ func (s *streams) serveDonated() error {
 	}
 	for {
 		_ = s.donated.SetDeadline(time.Time{})
-		if err := awaitData(raw.Read); err != nil {
+		if err := s.awaitHost(raw); err != nil {
 			return fmt.Errorf("wait for the host: %w", err)
 		}
+		_ = s.donated.SetDeadline(time.Time{})
 		key, err := guest.NextKey(s.donated)
 		if err != nil {
 			continue // end-of-file: the next data comes after a restore
@@ -83,6 +85,22 @@ func (s *streams) serveDonated() error {
 		s.mu.Unlock()
 		s.agent.Reset()
 		_ = s.agent.Serve(&donatedConn{conn{s.donated}}, false) // however it ended
+	}
+}
+
+// lookAgain is how long a wait for the host trusts that a new socket behind the
+// donated number announces itself. A restore that puts one there with data in it
+// may lose the announcement.
+const lookAgain = time.Second
+
+// awaitHost waits for data on the donated socket.
+func (s *streams) awaitHost(raw syscall.RawConn) error {
+	for {
+		_ = s.donated.SetReadDeadline(time.Now().Add(lookAgain))
+		err := awaitData(raw.Read)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
 	}
 }
 

@@ -45,7 +45,6 @@ func (b *box) halt() {
 type machine struct {
 	sys   *toyos.System
 	agent *agent.Agent
-	inUse net.Conn // the host's end that attach returned last
 
 	mu      sync.Mutex
 	streams map[net.Conn]struct{} // the agent's ends
@@ -65,7 +64,7 @@ func newMachine(b *box) *machine {
 }
 
 // attach gives the agent a new stream; both ends prove that they hold the key.
-// The stream before ends.
+// The agent lets go of the one before when it takes a session on this one.
 func (m *machine) attach(ctx context.Context, key guest.Key) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	m.serve(theirs, key)
@@ -78,10 +77,6 @@ func (m *machine) attach(ctx context.Context, key guest.Key) (net.Conn, error) {
 		ours.Close()
 		return nil, err
 	}
-	if m.inUse != nil {
-		m.inUse.Close()
-	}
-	m.inUse = ours
 	return ours, nil
 }
 

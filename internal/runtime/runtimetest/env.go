@@ -206,6 +206,16 @@ func (e *env) session(id string, epoch uint64, change ...func(*guestv1.GuestConf
 	return s
 }
 
+// ended waits for the end of a session.
+func (e *env) ended(s *client.Session) {
+	e.Helper()
+	select {
+	case <-s.Done():
+	case <-time.After(20 * time.Second):
+		e.Fatal("the session did not end within 20 s")
+	}
+}
+
 func openSession(ctx context.Context, rt runtime.Runtime, id string, epoch uint64, change ...func(*guestv1.GuestConfig)) (*client.Session, error) {
 	conn, err := rt.Attach(ctx, id)
 	if err != nil {

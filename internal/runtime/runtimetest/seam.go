@@ -42,7 +42,7 @@ func testLife(e *env) {
 	}
 	e.ok(e.rt.Destroy(e.ctx, id))
 	e.states(map[string]sandbox.State{})
-	<-s.Done()
+	e.ended(s)
 	e.ok(e.rt.Create(e.ctx, e.spec(id))) // its name is free again
 }
 

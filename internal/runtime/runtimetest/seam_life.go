@@ -22,7 +22,7 @@ func testSecondAttach(e *env) {
 			_, err := s.Start(e.ctx, "waits", sandbox.Command{Argv: []string{"sleep", "1000"}, Background: true}, client.Output{})
 			e.ok(err)
 		} else {
-			<-last.Done()
+			e.ended(last)
 			if _, err := last.Ping(e.ctx); err == nil {
 				e.Error("the session that was replaced still answers")
 			}
@@ -94,7 +94,7 @@ func testStop(e *env) {
 	_, err := s.Start(e.ctx, "waits", sandbox.Command{Argv: []string{"sleep", "1000"}, Background: true}, client.Output{})
 	e.ok(err)
 	e.ok(e.rt.Stop(e.ctx, id))
-	<-s.Done()
+	e.ended(s)
 	e.states(map[string]sandbox.State{id: sandbox.Stopped})
 	e.want("stop again", e.rt.Stop(e.ctx, id), errdefs.IsFailedPrecondition)
 	_, err = e.rt.Attach(e.ctx, id)

@@ -38,7 +38,7 @@ func testWatch(e *env) {
 	if ev.Time.Before(before.Add(-time.Second)) || ev.Time.After(time.Now().Add(time.Second)) {
 		e.Errorf("the end was at %v, says the event", ev.Time)
 	}
-	<-s.Done()
+	e.ended(s)
 	e.eventually("the list tells", func() bool {
 		i := e.info(id)
 		return i.State == sandbox.Failed && i.Reason == ev.Reason
