@@ -53,6 +53,11 @@ func bootArgs(args []string) ([]string, error) {
 	if !slices.Contains(args, "boot") {
 		return args, nil
 	}
+	if slices.ContainsFunc(args, isPassArgs) { // the first time
+		if err := closeInherited(args); err != nil {
+			return nil, err
+		}
+	}
 	useCompiledFilters()
 	allowInodeLimits()
 
@@ -100,6 +105,11 @@ func bootArgs(args []string) ([]string, error) {
 	}
 	// The sandbox's id is the last argument; flags go before it.
 	return slices.Insert(out, len(out)-1, strings.Fields(string(extra))...), nil
+}
+
+// isPassArgs reports whether arg donates more arguments, which boot gets once.
+func isPassArgs(arg string) bool {
+	return strings.HasPrefix(arg, "--pass-fd=") && strings.HasSuffix(arg, fmt.Sprintf(":%d", passArgs))
 }
 
 // moved moves fd to a fixed number and returns the flag that names it.

@@ -59,16 +59,12 @@ func run(ctx context.Context, dataDir, image, out string, quick bool) (err error
 		}
 		b.docker = d.docker
 	}
-	if err := b.all(ctx); err != nil {
-		return err
+	failed := b.all(ctx) // what was measured before is reported all the same
+	err = errors.Join(failed, r.print(os.Stdout))
+	if out != "" {
+		err = errors.Join(err, r.save(out))
 	}
-	if err := r.print(os.Stdout); err != nil {
-		return err
-	}
-	if out == "" {
-		return nil
-	}
-	return r.save(out)
+	return err
 }
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }
