@@ -81,6 +81,11 @@ func NextKey(r io.Reader) (Key, error) {
 	return k, nil
 }
 
+// SessionEnd is what the guest writes on the donated stream when nobody in it
+// reads for a session any more. It can't close that stream, and these bytes are no
+// header of a yamux frame, whose first byte is 0: the host's session ends by them.
+const SessionEnd = "agentbox session end\n"
+
 // The challenge on an adopted stream; a nonce is 32 random bytes.
 //
 //	guest → host   nonce Ng

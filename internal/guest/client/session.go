@@ -172,9 +172,11 @@ func (s *Session) Quiesce(ctx context.Context) error {
 	return s.Close()
 }
 
-// quiesce asks, and waits for the end of an adopted stream, which is the proof
-// that the guest dropped its socket. Until then nothing more is written: the
-// stream of the request stays open.
+// quiesce asks, and waits for the end of the session in the guest. On an adopted
+// stream that is end-of-file, the proof that the guest dropped its socket; on the
+// donated one it is guest.SessionEnd, which is no frame of the multiplexer. A
+// checkpoint before that would hold a reader that takes the next session's key.
+// Until then nothing more is written: the stream of the request stays open.
 func (s *Session) quiesce(ctx context.Context) (adopted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, quiesceTimeout)
 	defer cancel()
@@ -184,14 +186,15 @@ func (s *Session) quiesce(ctx context.Context) (adopted bool, err error) {
 	}
 	defer r.close()
 	a := new(guestv1.QuiesceResponse)
-	if err := readAnswer(ctx, r, a, maxErrorBody); err != nil || !a.GetAdopted() {
+	if err := readAnswer(ctx, r, a, maxErrorBody); err != nil {
 		return false, err
 	}
 	select {
 	case <-s.mux.CloseChan():
+		return a.GetAdopted(), nil
 	case <-ctx.Done():
+		return false, fmt.Errorf("%w: it goes on with the session", errdefs.ErrUnavailable)
 	}
-	return true, nil
 }
 
 // quiesceTimeout is how long the guest may take to answer and to drop its

@@ -87,6 +87,8 @@ func (s *streams) serveDonated() error {
 		c := &donatedConn{conn: conn{s.donated}}
 		_ = s.agent.Serve(c, false) // however it ended
 		c.retire()
+		_ = s.donated.SetWriteDeadline(time.Now().Add(lookAgain))
+		_, _ = io.WriteString(s.donated, guest.SessionEnd) // nobody may be there
 	}
 }
 
