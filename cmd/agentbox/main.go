@@ -9,6 +9,7 @@ import (
 )
 
 func main() {
+	keepFiles()
 	app := &cli.App{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Local: backend()}
 	os.Exit(app.Main(context.Background(), os.Args[1:]))
 }

@@ -59,7 +59,7 @@ var layers = []struct {
 		"github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	// Wiring: may import everything of ours, but not gVisor itself.
 	{"agentbox/internal/wire", []string{"agentbox/internal/..."}},
-	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire"}},
+	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/bench", []string{"agentbox/internal/...", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/arch", nil},

@@ -72,6 +72,9 @@ func DataDir(t testing.TB) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	for _, name := range []string{"images", "engine", "guest"} {
+		if err := os.MkdirAll(filepath.Join(shared, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.Symlink(filepath.Join(shared, name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ func TestSandboxHoldsNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := local.Open(t.Context(), p.DataDir, images, wire.Backend(p.DataDir), func(err error) { t.Error(err) })
+	engine, err := local.Open(t.Context(), p.DataDir, images, wire.Backend(e2e.SharedDir(t)), func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}

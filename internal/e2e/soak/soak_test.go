@@ -191,7 +191,7 @@ func TestCyclesOfOneProcess(t *testing.T) {
 		}
 	}
 	var before *oracle.Snapshot
-	engine, err := local.Open(ctx, p.DataDir, images, wire.Backend(p.DataDir), func(err error) { t.Error(err) })
+	engine, err := local.Open(ctx, p.DataDir, images, wire.Backend(e2e.SharedDir(t)), func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
