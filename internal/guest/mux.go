@@ -18,9 +18,10 @@ const (
 	writeTimeout = 24 * time.Hour
 	// closeTimeout is how long a stream may stay half closed.
 	closeTimeout = time.Hour
-	// window is the buffer of one stream at its reader. It bounds what a
-	// stalled reader holds, and is far above what one round trip moves.
-	window = 256 << 10
+	// window is the buffer of one stream at its reader: twice the unit in which
+	// bodies move, so that the writer goes on while the reader works. It bounds
+	// what a stalled reader holds.
+	window = 512 << 10
 	// backlog of streams that were opened and not yet accepted.
 	backlog = 256
 	// MaxGuestStreams is how many streams the guest may hold at the host beyond
@@ -28,7 +29,7 @@ const (
 	// session. A guest that opens streams and never closes them, or never
 	// finishes closing the host's, would else cost the host a window each
 	// without bound. An egress tunnel takes one for each connection.
-	MaxGuestStreams = 512
+	MaxGuestStreams = 256
 )
 
 // NewMux multiplexes conn, on which the Hello messages were exchanged. The host
@@ -104,9 +105,7 @@ func (c *muxConn) Write(p []byte) (int, error) {
 		return c.Conn.Write(p)
 	}
 	b = append(b, p...)
-	if cap(b) <= 4<<10 { // a small one is worth keeping
-		c.outBuf = b
-	}
+	c.outBuf = b
 	if _, err := c.Conn.Write(b); err != nil {
 		return 0, err
 	}

@@ -270,7 +270,7 @@ func (s *files) get(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	var src io.Reader = f
+	var src io.Reader = readerOnly{f}
 	if length > 0 {
 		src = io.LimitReader(f, length)
 	}
@@ -282,7 +282,7 @@ func (s *files) get(w http.ResponseWriter, r *http.Request) {
 
 // copyBuffer is the unit in which bodies move: large enough that the cost of a
 // system call in a sandbox does not matter.
-const copyBuffer = 128 << 10
+const copyBuffer = 256 << 10
 
 // sendBody answers with what send writes. An error on the way ends in the
 // trailer, so that the host can tell a short body from a whole one.
@@ -297,5 +297,9 @@ func sendBody(w http.ResponseWriter, r *http.Request, send func(io.Writer) error
 	}
 }
 
-// writerOnly hides ReadFrom, which would copy in small pieces.
-type writerOnly struct{ io.Writer }
+// writerOnly and readerOnly hide ReadFrom and WriteTo, which would copy in small
+// pieces.
+type (
+	writerOnly struct{ io.Writer }
+	readerOnly struct{ io.Reader }
+)

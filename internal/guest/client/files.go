@@ -199,17 +199,15 @@ func setFlag(q url.Values, name string, on bool) {
 }
 
 func (s *Session) get(ctx context.Context, path string, q url.Values) (io.ReadCloser, error) {
-	a, err := s.do(ctx, http.MethodGet, path, q, nil)
+	a, err := s.do(ctx, http.MethodGet, path, q, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	return &body{ctx: ctx, a: a}, nil
 }
 
-// put sends a body. Its type is hidden, so that it always goes in chunks: a
-// stated length that turns out wrong would be an error of its own.
 func (s *Session) put(ctx context.Context, path string, q url.Values, r io.Reader) error {
-	a, err := s.do(ctx, http.MethodPut, path, q, struct{ io.Reader }{r})
+	a, err := s.do(ctx, http.MethodPut, path, q, nil, r)
 	if err != nil {
 		return err
 	}

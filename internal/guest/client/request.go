@@ -2,7 +2,6 @@ package client
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -92,13 +91,9 @@ func (a *answer) close() {
 }
 
 // do sends a request and returns the answer, whose body ends with the context
-// or close. An error answer becomes an error.
-func (s *Session) do(ctx context.Context, method, path string, q url.Values, body io.Reader) (*answer, error) {
-	u := &url.URL{Scheme: "http", Host: "guest", Path: path, RawQuery: q.Encode()}
-	r, err := http.NewRequest(method, u.String(), body)
-	if err != nil {
-		return nil, fmt.Errorf("make the request: %w", err)
-	}
+// or close. An error answer becomes an error. The request's body is b, or all of
+// r if that is not nil.
+func (s *Session) do(ctx context.Context, method, path string, q url.Values, b []byte, r io.Reader) (*answer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -107,13 +102,14 @@ func (s *Session) do(ctx context.Context, method, path string, q url.Values, bod
 		return nil, err
 	}
 	a := &answer{conn: c, stop: context.AfterFunc(ctx, c.abort), sent: make(chan error, 1)}
-	go a.send(r)
-	head := &boundedReader{c, maxHead}
-	a.Response, err = http.ReadResponse(bufio.NewReaderSize(head, 4<<10), r)
+	// The guest may answer before it has read the whole body.
+	go a.send(head(method, path, q, b, r != nil), r)
+	answer := &boundedReader{c, maxHead}
+	a.Response, err = http.ReadResponse(bufio.NewReaderSize(answer, 4<<10), &http.Request{Method: method})
 	if err != nil {
 		return nil, s.explain(ctx, a, err)
 	}
-	head.left = math.MaxInt64
+	answer.left = math.MaxInt64
 	if a.StatusCode < 200 || a.StatusCode >= 300 {
 		defer a.close()
 		return nil, decodeError(a.Response)
@@ -121,19 +117,71 @@ func (s *Session) do(ctx context.Context, method, path string, q url.Values, bod
 	return a, nil
 }
 
-// send writes the request while the answer is awaited: the guest may answer
-// before it has read the whole body.
-func (a *answer) send(r *http.Request) {
-	w := bufio.NewWriterSize(a.conn, 64<<10)
-	err := r.Write(w)
-	if err == nil {
-		err = w.Flush()
+// head is a request up to its body, or with it if it is known already.
+func head(method, path string, q url.Values, b []byte, chunked bool) []byte {
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	h := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: guest\r\n", method, path)
+	if chunked {
+		return append(h, "Transfer-Encoding: chunked\r\n\r\n"...)
+	}
+	return append(fmt.Appendf(h, "Content-Length: %d\r\n\r\n", len(b)), b...)
+}
+
+// send writes the request.
+func (a *answer) send(head []byte, body io.Reader) {
+	_, err := a.conn.Write(head)
+	if err == nil && body != nil {
+		err = writeChunks(a.conn, body)
 	}
 	if err != nil {
 		a.conn.abort() // a cut body must not look like a whole one
 	}
 	a.sent <- err
 	close(a.sent)
+}
+
+// chunk is how much of a body goes at once. net/http would send an eighth of
+// it, and each piece costs the guest several system calls.
+const chunk = 256 << 10
+
+// writeChunks sends a body in the chunked coding of HTTP, each chunk with one
+// write.
+func writeChunks(w io.Writer, r io.Reader) error {
+	const head = len("40000\r\n") // of the largest
+	buf := make([]byte, head+chunk+len("\r\n"))
+	for {
+		n, err := readFull(r, buf[head:head+chunk])
+		if n > 0 {
+			size := fmt.Appendf(nil, "%x\r\n", n)
+			start := head - len(size)
+			copy(buf[start:], size)
+			end := head + n + copy(buf[head+n:], "\r\n")
+			if _, err := w.Write(buf[start:end]); err != nil {
+				return err
+			}
+		}
+		switch err {
+		case nil:
+		case io.EOF:
+			_, err := io.WriteString(w, "0\r\n\r\n")
+			return err
+		default:
+			return err
+		}
+	}
+}
+
+// readFull fills p. Unlike io.ReadFull it returns the reader's own error, so
+// that only io.EOF is the end of the body.
+func readFull(r io.Reader, p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var m int
+		m, err = r.Read(p[n:])
+		n += m
+	}
+	return n, err
 }
 
 // explain tells why there is no answer.
@@ -177,7 +225,7 @@ func (s *Session) callBounded(ctx context.Context, method string, q, a proto.Mes
 	if len(b) > guest.MaxRequest {
 		return fmt.Errorf("%w: the request has %d bytes, at most are %d", errdefs.ErrInvalidArgument, len(b), guest.MaxRequest)
 	}
-	r, err := s.do(ctx, http.MethodPost, guest.UnaryPrefix+method, nil, bytes.NewReader(b))
+	r, err := s.do(ctx, http.MethodPost, guest.UnaryPrefix+method, nil, b, nil)
 	if err != nil {
 		return err
 	}

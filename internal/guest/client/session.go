@@ -180,7 +180,7 @@ func (s *Session) Quiesce(ctx context.Context) error {
 func (s *Session) quiesce(ctx context.Context) (adopted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, quiesceTimeout)
 	defer cancel()
-	r, err := s.do(ctx, http.MethodPost, guest.UnaryPrefix+"Quiesce", nil, nil)
+	r, err := s.do(ctx, http.MethodPost, guest.UnaryPrefix+"Quiesce", nil, nil, nil)
 	if err != nil {
 		return false, err
 	}
