@@ -91,12 +91,8 @@ func Sweep(ctx context.Context, dataDir string, reclaim func(ctx context.Context
 // Live returns the ids of the owners that are alive.
 func Live(dataDir string) ([]string, error) {
 	root := filepath.Join(dataDir, ownersDir)
-	names, err := list(root)
+	names, guard, err := guarded(root)
 	if err != nil || len(names) == 0 {
-		return nil, err
-	}
-	guard, err := lock(filepath.Join(root, guardFile), unix.LOCK_EX)
-	if err != nil {
 		return nil, err
 	}
 	defer guard.Close()
@@ -116,12 +112,8 @@ func Live(dataDir string) ([]string, error) {
 // lockDead takes the lock of every owner that is dead.
 func lockDead(dataDir string) ([]*Owner, error) {
 	root := filepath.Join(dataDir, ownersDir)
-	names, err := list(root)
+	names, guard, err := guarded(root)
 	if err != nil || len(names) == 0 {
-		return nil, err
-	}
-	guard, err := lock(filepath.Join(root, guardFile), unix.LOCK_EX)
-	if err != nil {
 		return nil, err
 	}
 	defer guard.Close()
@@ -139,6 +131,15 @@ func lockDead(dataDir string) ([]*Owner, error) {
 		}
 	}
 	return dead, errs
+}
+
+// guarded lists the owners and takes the guard; there is none without owners.
+func guarded(root string) (names []string, guard *os.File, err error) {
+	if names, err = list(root); err != nil || len(names) == 0 {
+		return nil, nil, err
+	}
+	guard, err = lock(filepath.Join(root, guardFile), unix.LOCK_EX)
+	return names, guard, err
 }
 
 func list(root string) ([]string, error) {
