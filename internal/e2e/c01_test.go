@@ -34,8 +34,10 @@ func TestB001(t *testing.T) {
 func TestB002(t *testing.T) {
 	t.Parallel()
 	box := NewBox(t, sandbox.Limits{})
+	// The shell counts by itself: children that it forks for the counting
+	// would be in the list or not, as it happens.
 	processes := func() int {
-		res := box.Sh("ls -d /proc/[0-9]* | wc -l")
+		res := box.Sh("set -- /proc/[0-9]*; echo $#")
 		n, err := strconv.Atoi(strings.TrimSpace(string(res.Stdout)))
 		if err != nil {
 			t.Fatalf("%v: %s", err, Describe(res))
