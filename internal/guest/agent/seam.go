@@ -101,8 +101,10 @@ type Files interface {
 type FS interface {
 	// Stat does not follow a link at the end of the path unless follow is set.
 	Stat(path string, follow bool) (*guestv1.FileInfo, error)
-	// Names lists a directory, sorted bytewise.
-	Names(path string) ([]string, error)
+	// Names lists a directory, sorted bytewise: at most limit names that come
+	// after the given one ("": from the first). more tells that there are others.
+	// Its memory is bounded by limit, not by the directory.
+	Names(path, after string, limit int) (names []string, more bool, err error)
 	Readlink(path string) (string, error)
 
 	// Open opens a regular file for reading. It never blocks: other types are
@@ -116,6 +118,11 @@ type FS interface {
 	Symlink(target, path string) error
 	Link(old, path string) error
 	Chmod(path string, mode uint32) error // not for links
+	// Chown does not follow a link at the end of the path; -1 keeps an id.
+	Chown(path string, uid, gid int) error
+	// Owner reads "user", "user:group" or ":group", each a name or a number. What
+	// is not given is -1.
+	Owner(spec string) (uid, gid int, err error)
 	Chtimes(path string, mtime time.Time) error
 	// Rename replaces what is at to only with overwrite.
 	Rename(from, to string, overwrite bool) error
@@ -137,4 +144,6 @@ type File interface {
 	io.ReadWriteCloser
 	io.Seeker
 	Stat() (*guestv1.FileInfo, error)
+	// Truncate sets the size; what is added reads as zeros.
+	Truncate(size int64) error
 }

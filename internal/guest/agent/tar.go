@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"math"
 	"net/http"
 	"path"
@@ -17,34 +16,25 @@ import (
 	"agentbox/internal/guest"
 )
 
-// tarSlots bounds how many trees move at once: each holds a thread of the
-// agent.
-const tarSlots = 8
-
-// slot waits for a place and returns how to leave it.
-func (s *files) slot() (leave func()) {
-	s.tars <- struct{}{}
-	return func() { <-s.tars }
-}
-
 // getTar sends a tree: regular files, directories and links. Sockets, devices
 // and FIFOs are left out. The names in it are relative to the path; a path that
 // is no directory is one entry of its own name.
 func (s *files) getTar(w http.ResponseWriter, r *http.Request) {
 	q := paramsOf(r)
 	root := q.v.Get("path")
-	defer s.slot()()
-	err := s.as(q.v.Get("user"), func(fsys FS) error {
-		if _, err := fsys.Stat(root, true); err != nil {
-			return err
-		}
-		sendBody(w, r, func(w io.Writer) error {
-			b := bufio.NewWriterSize(w, copyBuffer) // headers and small files go together
-			t := &tarOut{ctx: r.Context(), fsys: fsys, w: tar.NewWriter(b), buf: make([]byte, copyBuffer)}
-			return errors.Join(t.tree(root), t.w.Close(), b.Flush())
-		})
-		return nil
-	}, root)
+	err := s.trees.do(r.Context(), func() error {
+		return s.as(q.v.Get("user"), func(fsys FS) error {
+			if _, err := fsys.Stat(root, true); err != nil {
+				return err
+			}
+			sendBody(w, r, func(w io.Writer) error {
+				b := bufio.NewWriterSize(w, copyBuffer) // headers and small files go together
+				t := &tarOut{ctx: r.Context(), fsys: fsys, w: tar.NewWriter(b), buf: make([]byte, copyBuffer)}
+				return errors.Join(t.tree(root), t.w.Close(), b.Flush())
+			})
+			return nil
+		}, root)
+	})
 	if err != nil {
 		guest.WriteError(w, err)
 	}
@@ -66,32 +56,11 @@ func (t *tarOut) tree(root string) error {
 	if !isDir(i) {
 		return t.entry(root, path.Base(root), i)
 	}
-	stack := []string{""} // directories, relative to root
-	for len(stack) > 0 {
-		dir := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		names, err := t.fsys.Names(path.Join(root, dir))
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			rel := path.Join(dir, name)
-			i, err := t.fsys.Stat(path.Join(root, rel), false)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue // gone since
-			}
-			if err == nil {
-				err = t.entry(path.Join(root, rel), rel, i)
-			}
-			if err != nil {
-				return err
-			}
-			if isDir(i) {
-				stack = append(stack, rel)
-			}
-		}
+	w := &walk{fsys: t.fsys, root: root}
+	w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
+		return true, t.entry(join(root, rel), rel, i)
 	}
-	return nil
+	return w.run(t.ctx, "")
 }
 
 func (t *tarOut) entry(p, name string, i *guestv1.FileInfo) error {
@@ -151,17 +120,18 @@ func (s *files) putTar(w http.ResponseWriter, r *http.Request) {
 	q := paramsOf(r)
 	root := q.v.Get("path")
 	maxBytes, maxEntries := q.number("max_bytes", math.MaxInt64, 10), q.number("max_entries", MaxTarEntries, 10)
-	defer s.slot()()
 	err := q.err
 	if err == nil {
-		err = s.as(q.v.Get("user"), func(fsys FS) error {
-			if q.flag("parents") {
-				if err := mkdirAll(fsys, root, 0o755); err != nil {
-					return err
+		err = s.trees.do(r.Context(), func() error {
+			return s.as(q.v.Get("user"), func(fsys FS) error {
+				if q.flag("parents") {
+					if err := mkdirAll(fsys, root, 0o755, owner{}); err != nil {
+						return err
+					}
 				}
-			}
-			return Extract(r.Context(), fsys, root, r.Body, maxBytes, maxEntries)
-		}, root)
+				return Extract(r.Context(), fsys, root, r.Body, maxBytes, maxEntries)
+			}, root)
+		})
 	}
 	if err != nil {
 		guest.WriteError(w, err)

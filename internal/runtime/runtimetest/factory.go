@@ -69,6 +69,7 @@ func RunGuest(t *testing.T, f Factory) {
 		{"Jobs", false, jobCases},
 		{"Terminal", false, terminalCases},
 		{"Files", false, fileCases},
+		{"Trees", false, treeCases},
 		{"Session", false, sessionCases},
 		{"Linux", true, linuxCases},
 	} {

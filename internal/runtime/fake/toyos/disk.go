@@ -144,7 +144,7 @@ func (d *disk) info(path, name string, n *node) *guestv1.FileInfo {
 	return &guestv1.FileInfo{
 		Path: []byte(path), Name: []byte(name), Mode: n.mode, Uid: n.owner.uid, Gid: n.owner.gid, Size: size,
 		MtimeNs: n.mtime.UnixNano(), AtimeNs: n.mtime.UnixNano(), CtimeNs: n.ctime.UnixNano(), Target: []byte(n.target),
-		Nlink: n.links, Ino: n.ino, User: d.users.name(n.owner.uid), Group: d.users.name(n.owner.gid),
+		Nlink: n.links, Ino: n.ino, Dev: 1, User: d.users.name(n.owner.uid), Group: d.users.name(n.owner.gid),
 	}
 }
 
@@ -185,6 +185,27 @@ func (u users) one(name string) (cred, bool) {
 		}
 	}
 	return cred{name: name, uid: uint32(id), gid: uint32(id), home: "/"}, err == nil
+}
+
+// owner reads "user", "user:group" or ":group"; -1 is what is not given.
+func (u users) owner(s string) (uid, gid int, err error) {
+	name, group, _ := strings.Cut(s, ":")
+	uid, gid = -1, -1
+	for i, to := range []*int{&uid, &gid} {
+		what := []string{name, group}[i]
+		if what == "" {
+			continue
+		}
+		c, ok := u.one(what)
+		if !ok {
+			return 0, 0, guest.Errorf(errdefs.ErrNotFound, "unknown user or group %q", what)
+		}
+		*to = int(c.uid)
+	}
+	if uid < 0 && gid < 0 {
+		return 0, 0, guest.Errorf(errdefs.ErrInvalidArgument, "the owner is neither a user nor a group")
+	}
+	return uid, gid, nil
 }
 
 func (u users) name(uid uint32) string {

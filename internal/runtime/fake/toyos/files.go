@@ -197,7 +197,19 @@ func (v *view) Stat(p string, follow bool) (info *guestv1.FileInfo, err error) {
 	return info, err
 }
 
-func (v *view) Names(p string) (names []string, err error) {
+func (v *view) Names(p, after string, limit int) (names []string, more bool, err error) {
+	all, err := v.names(p)
+	if err != nil {
+		return nil, false, err
+	}
+	first := agent.NewFirstNames(after, limit)
+	first.Add(all)
+	names, more = first.Sorted()
+	return names, more, nil
+}
+
+// names lists a directory, sorted bytewise.
+func (v *view) names(p string) (names []string, err error) {
 	err = v.do("readdir", p, func() error {
 		at, err := v.existing(p, true)
 		switch {
@@ -288,6 +300,27 @@ func (v *view) Chmod(p string, mode uint32) error {
 		return err
 	})
 }
+
+func (v *view) Chown(p string, uid, gid int) error {
+	return v.do("chown", p, func() error {
+		at, err := v.existing(p, false)
+		switch {
+		case err != nil:
+			return err
+		case v.who.uid != 0:
+			return syscall.EPERM
+		}
+		if uid >= 0 {
+			at.node.owner.uid = uint32(uid)
+		}
+		if gid >= 0 {
+			at.node.owner.gid = uint32(gid)
+		}
+		return nil
+	})
+}
+
+func (v *view) Owner(spec string) (uid, gid int, err error) { return v.d.users.owner(spec) }
 
 func (v *view) Chtimes(p string, mtime time.Time) error {
 	return v.do("chtimes", p, func() error {

@@ -7,7 +7,10 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/containerd/errdefs"
+
 	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/guest"
 	"agentbox/internal/guest/agent"
 )
 
@@ -66,7 +69,7 @@ func (d *disk) open(p string, n *node, write, appends bool) (*openFile, error) {
 	case n.is(syscall.S_IFDIR):
 		return nil, syscall.EISDIR
 	case !n.is(syscall.S_IFREG):
-		return nil, syscall.ENXIO
+		return nil, guest.Errorf(errdefs.ErrInvalidArgument, "open %s: not a regular file", p)
 	}
 	n.open++
 	return &openFile{d: d, path: p, n: n, writable: write, appends: appends, refs: 1}, nil
@@ -139,6 +142,12 @@ func (f *openFile) Stat() (*guestv1.FileInfo, error) {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
 	return f.d.info(f.path, path.Base(f.path), f.n), nil
+}
+
+func (f *openFile) Truncate(size int64) error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	return f.d.resize(f.n, size)
 }
 
 func (f *openFile) Close() error {
