@@ -40,6 +40,8 @@ func (s *session) handler() http.Handler {
 	guest.Handle(mux, "Chown", f.chown)
 	guest.Handle(mux, "Symlink", f.symlink)
 	guest.Handle(mux, "Readlink", f.readlink)
+	guest.Handle(mux, "Glob", f.glob)
+	guest.Handle(mux, "Search", f.search)
 	mux.HandleFunc("GET "+guest.PathFiles, f.get)
 	mux.HandleFunc("PUT "+guest.PathFiles, f.put)
 	mux.HandleFunc("GET "+guest.PathTar, f.getTar)

@@ -70,6 +70,7 @@ func RunGuest(t *testing.T, f Factory) {
 		{"Terminal", false, terminalCases},
 		{"Files", false, fileCases},
 		{"Trees", false, treeCases},
+		{"Search", false, searchCases},
 		{"Session", false, sessionCases},
 		{"Linux", true, linuxCases},
 	} {
