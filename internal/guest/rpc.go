@@ -29,6 +29,9 @@ const (
 	// ErrorTrailer is set after a body that could not be sent to its end; it
 	// holds an Error message in base64.
 	ErrorTrailer = "Agentbox-Error"
+	// SkippedTrailer is set after an archive that lacks something; it holds a
+	// SkippedList as EncodeHeader has it.
+	SkippedTrailer = "Agentbox-Skipped"
 	// FileHeader comes before a file's body: its FileInfo, as EncodeHeader has it.
 	FileHeader = "Agentbox-File"
 
@@ -107,8 +110,8 @@ func DecodeHeader(s string, m proto.Message) {
 // EncodeTrailer is the value of ErrorTrailer for err.
 func EncodeTrailer(err error) string {
 	m, _ := EncodeError(err)
-	// net/http reads trailers of 4 KiB at most.
-	m.Message, m.Path = strings.ToValidUTF8(m.Message[:min(len(m.Message), 1<<10)], ""), m.Path[:min(len(m.Path), 1<<10)]
+	// net/http reads trailers of 4 KiB at most, all together.
+	m.Message, m.Path = strings.ToValidUTF8(m.Message[:min(len(m.Message), 1<<10)], ""), m.Path[:min(len(m.Path), 512)]
 	return EncodeHeader(m)
 }
 

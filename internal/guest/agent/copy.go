@@ -167,7 +167,7 @@ func (c *copier) place(to string, make func(p string) error) error {
 }
 
 func (c *copier) file(from, to string, i *guestv1.FileInfo) error {
-	src, err := c.fsys.Open(from)
+	src, err := c.fsys.Open(from, i)
 	if err != nil {
 		return &readError{err}
 	}

@@ -150,7 +150,7 @@ func (s *files) get(w http.ResponseWriter, r *http.Request) {
 	}
 	var f File
 	err := s.as(q.v.Get("user"), func(fsys FS) (err error) {
-		f, err = fsys.Open(name)
+		f, err = fsys.Open(name, nil)
 		return err
 	}, name)
 	if err != nil {
@@ -235,7 +235,7 @@ func sendBody(w http.ResponseWriter, r *http.Request, send func(io.Writer) error
 	ctl := http.NewResponseController(w)
 	stop := context.AfterFunc(r.Context(), func() { _ = ctl.SetWriteDeadline(past) })
 	defer stop()
-	w.Header().Set("Trailer", guest.ErrorTrailer)
+	w.Header().Add("Trailer", guest.ErrorTrailer)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if err := send(writerOnly{w}); err != nil {
 		w.Header().Set(guest.ErrorTrailer, guest.EncodeTrailer(err))

@@ -108,8 +108,9 @@ type FS interface {
 	Readlink(path string) (string, error)
 
 	// Open opens a regular file for reading. It never blocks: other types are
-	// refused.
-	Open(path string) (File, error)
+	// refused. known is what Stat has just said of it, nil if it was not asked: it
+	// spares a look.
+	Open(path string, known *guestv1.FileInfo) (File, error)
 	// Create opens a regular file for writing, and makes it with mode if it
 	// does not exist. It never blocks: other types are refused.
 	Create(path string, mode uint32, how CreateMode) (File, error)
@@ -130,6 +131,10 @@ type FS interface {
 	Remove(path string) error
 }
 
+// Umask is that of the agent: what it takes from the modes of new files must be
+// given to them afterwards.
+const Umask = 0o022
+
 // CreateMode tells what FS.Create does with a file that exists.
 type CreateMode int
 
@@ -139,11 +144,13 @@ const (
 	Exclusive                   // fail with EEXIST; a link at the end of the path is not followed
 )
 
-// File is an open regular file.
+// File is an open regular file, used by one goroutine at a time. It may be closed
+// twice.
 type File interface {
 	io.ReadWriteCloser
 	io.Seeker
 	Stat() (*guestv1.FileInfo, error)
+	Chmod(mode uint32) error
 	// Truncate sets the size; what is added reads as zeros.
 	Truncate(size int64) error
 }

@@ -101,7 +101,7 @@ func (s *searcher) tree(ctx context.Context, root string) error {
 		return err
 	}
 	if !isDir(i) {
-		f, err := s.fsys.Open(root)
+		f, err := s.fsys.Open(root, i)
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (s *searcher) tree(ctx context.Context, root string) error {
 			s.skips.add(rel, "size")
 			return false, nil
 		}
-		f, err := s.fsys.Open(join(root, rel))
+		f, err := s.fsys.Open(join(root, rel), i)
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
 				return false, nil

@@ -44,8 +44,8 @@ func (s *session) handler() http.Handler {
 	guest.Handle(mux, "Search", f.search)
 	mux.HandleFunc("GET "+guest.PathFiles, f.get)
 	mux.HandleFunc("PUT "+guest.PathFiles, f.put)
-	mux.HandleFunc("GET "+guest.PathTar, f.getTar)
-	mux.HandleFunc("PUT "+guest.PathTar, f.putTar)
+	mux.HandleFunc("GET "+guest.PathTar, f.getArchive)
+	mux.HandleFunc("PUT "+guest.PathTar, f.putArchive)
 	return mux
 }
 

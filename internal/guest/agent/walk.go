@@ -140,7 +140,7 @@ type skips struct {
 // trailer of an answer.
 const (
 	maxSkipped     = 100
-	maxSkippedSize = 2 << 10
+	maxSkippedSize = 1 << 10
 )
 
 func (s *skips) add(rel, reason string) {

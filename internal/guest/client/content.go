@@ -65,9 +65,7 @@ type WriteOptions struct {
 func (s *Session) WriteFile(ctx context.Context, name string, r io.Reader, o WriteOptions) error {
 	q := url.Values{"path": {name}, "user": {o.User}}
 	setNumber(q, "mode", int64(o.Mode.Perm()), 8)
-	if o.Owner != "" {
-		q.Set("owner", o.Owner)
-	}
+	setText(q, "owner", o.Owner)
 	setFlag(q, "append", o.Append)
 	setFlag(q, "atomic", o.Atomic)
 	setFlag(q, "parents", o.Parents)
@@ -80,6 +78,12 @@ func (s *Session) WriteFile(ctx context.Context, name string, r io.Reader, o Wri
 func setNumber(q url.Values, name string, n int64, base int) {
 	if n != 0 {
 		q.Set(name, strconv.FormatInt(n, base))
+	}
+}
+
+func setText(q url.Values, name, s string) {
+	if s != "" {
+		q.Set(name, s)
 	}
 }
 

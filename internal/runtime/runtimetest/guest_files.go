@@ -26,6 +26,10 @@ var fileCases = []guestCase{
 	{"NotUTF8", testNotUTF8Names},
 	{"Tar", testTar},
 	{"HostileTar", testHostileTar},
+	{"ArchiveFormats", testArchiveFormats},
+	{"ArchiveOptions", testArchiveOptions},
+	{"ArchiveSkips", testArchiveSkips},
+	{"ArchiveBomb", testArchiveBomb},
 	{"Full", testFull},
 }
 

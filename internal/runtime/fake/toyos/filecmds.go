@@ -34,7 +34,7 @@ func (p *proc) forEach(argv []string, f func(v *view, opts, name string) error) 
 }
 
 func (p *proc) slurp(name string) ([]byte, error) {
-	f, err := p.view().Open(name)
+	f, err := p.view().Open(name, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"agentbox/internal/guest/agent"
 )
 
-func (v *view) Open(p string) (f agent.File, err error) {
+func (v *view) Open(p string, _ *guestv1.FileInfo) (f agent.File, err error) {
 	err = v.do("open", p, func() error {
 		at, err := v.existing(p, true)
 		if err != nil {
@@ -142,6 +142,13 @@ func (f *openFile) Stat() (*guestv1.FileInfo, error) {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
 	return f.d.info(f.path, path.Base(f.path), f.n), nil
+}
+
+func (f *openFile) Chmod(mode uint32) error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	f.n.mode = f.n.mode&syscall.S_IFMT | mode&0o7777
+	return nil
 }
 
 func (f *openFile) Truncate(size int64) error {
