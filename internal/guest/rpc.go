@@ -21,6 +21,7 @@ const (
 	PathAttach  = "/attach"
 	PathFiles   = "/files"
 	PathTar     = "/tar"
+	PathWatch   = "/watch" // answers with frames
 	// PathProbe is served by the host: it sends the body back.
 	PathProbe = "/probe"
 

@@ -21,6 +21,8 @@ type files struct {
 	files Files
 	trees slots // for archives, which wait for their client
 	work  slots // for calls that go through a tree on their own
+
+	watchers slots
 }
 
 // slots bound how many calls of a kind run at once: each holds a thread of the
@@ -35,7 +37,7 @@ const (
 )
 
 func newFiles(f Files) *files {
-	return &files{f, make(slots, maxTrees), make(slots, maxWork)}
+	return &files{f, make(slots, maxTrees), make(slots, maxWork), make(slots, maxWatchers)}
 }
 
 // do runs f when there is a place for it.

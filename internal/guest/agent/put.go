@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"strings"
 	"syscall"
 	"time"
 
@@ -156,7 +157,17 @@ func (u *upload) openTemp(fsys FS, to owner) (f File, err error) {
 func tempName(p string) string {
 	var r [6]byte
 	_, _ = rand.Read(r[:])
-	return join(parent(p), ".agentbox-"+hex.EncodeToString(r[:])+".tmp")
+	return join(parent(p), tempPrefix+hex.EncodeToString(r[:])+tempSuffix)
+}
+
+// Names of files that are being written.
+const (
+	tempPrefix = ".agentbox-"
+	tempSuffix = ".tmp"
+)
+
+func isTemp(name string) bool {
+	return strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, tempSuffix)
 }
 
 // followLinks resolves links at the end of a path, so that replacing the file

@@ -92,6 +92,27 @@ type Files interface {
 	// empty: the default user). The FS must not be used after f returned; files
 	// that were opened through it may be.
 	As(user string, f func(FS) error) error
+	// Notify makes a source of changes that watches nothing yet.
+	Notify() (Notifier, error)
+}
+
+// Notifier tells of changes in directories that FS.Watch added, as inotify(7)
+// does: of what is directly in them.
+type Notifier interface {
+	// Next waits for changes. It returns an error after Close. One goroutine calls
+	// it.
+	Next() ([]Change, error)
+	// Remove watches a directory no more.
+	Remove(id int)
+	Close() error
+}
+
+// Change is one change in a directory.
+type Change struct {
+	ID   int // of the directory
+	Kind guestv1.WatchKind
+	Name string // in the directory; "": it was removed or renamed itself, and is no longer watched
+	Dir  bool   // what changed is a directory
 }
 
 // FS are file operations with the rights of one user. Paths are bytes, must not
@@ -127,6 +148,9 @@ type FS interface {
 	Chtimes(path string, mtime time.Time) error
 	// Rename replaces what is at to only with overwrite.
 	Rename(from, to string, overwrite bool) error
+	// Watch adds a directory to a notifier, and returns its id there: the same one
+	// for a directory that was added before.
+	Watch(n Notifier, path string, follow bool) (id int, err error)
 	// Remove removes a file or an empty directory.
 	Remove(path string) error
 }

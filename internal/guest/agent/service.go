@@ -42,6 +42,7 @@ func (s *session) handler() http.Handler {
 	guest.Handle(mux, "Readlink", f.readlink)
 	guest.Handle(mux, "Glob", f.glob)
 	guest.Handle(mux, "Search", f.search)
+	mux.HandleFunc("GET "+guest.PathWatch, f.watch)
 	mux.HandleFunc("GET "+guest.PathFiles, f.get)
 	mux.HandleFunc("PUT "+guest.PathFiles, f.put)
 	mux.HandleFunc("GET "+guest.PathTar, f.getArchive)

@@ -71,6 +71,7 @@ func RunGuest(t *testing.T, f Factory) {
 		{"Files", false, fileCases},
 		{"Trees", false, treeCases},
 		{"Search", false, searchCases},
+		{"Watch", false, watchCases},
 		{"Session", false, sessionCases},
 		{"Linux", true, linuxCases},
 	} {

@@ -20,7 +20,7 @@ type Disk struct{ disk *disk }
 // and user (uid 1000). All file contents together take at most limit bytes; 0
 // is no limit.
 func NewDisk(limit int64) *Disk {
-	d := &disk{limit: limit, users: users{{"root", 0, 0, "/root"}, {"user", 1000, 1000, "/home/user"}}}
+	d := &disk{limit: limit, notifiers: map[*notifier]struct{}{}, users: users{{"root", 0, 0, "/root"}, {"user", 1000, 1000, "/home/user"}}}
 	d.root = d.newNode(syscall.S_IFDIR|0o755, cred{})
 	d.root.parent = d.root
 	root, user := d.users[0], d.users[1]
@@ -58,7 +58,9 @@ type disk struct {
 	mu      sync.Mutex
 	root    *node
 	lastIno uint64
-	used    int64
+
+	notifiers map[*notifier]struct{}
+	used      int64
 }
 
 // node is a file, a directory or a symbolic link.
@@ -86,6 +88,12 @@ func (d *disk) newNode(mode uint32, owner cred) *node {
 }
 
 func (n *node) is(kind uint32) bool { return n.mode&syscall.S_IFMT == kind }
+
+// link enters child into a directory and tells who watches that.
+func (d *disk) link(n *node, name string, child *node) {
+	n.add(name, child)
+	d.notify(n, guestv1.WatchKind_WATCH_KIND_CREATE, name, child)
+}
 
 func (n *node) add(name string, child *node) {
 	n.entries[name] = child

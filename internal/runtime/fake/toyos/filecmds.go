@@ -199,7 +199,7 @@ func cmdMkfifo(p *proc, argv []string) int {
 		return v.do("mkfifo", name, func() error {
 			at, err := v.vacant(name)
 			if err == nil {
-				at.dir.add(at.name, v.d.newNode(syscall.S_IFIFO|0o644, v.who))
+				v.d.link(at.dir, at.name, v.d.newNode(syscall.S_IFIFO|0o644, v.who))
 			}
 			return err
 		})
