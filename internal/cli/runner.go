@@ -94,7 +94,9 @@ func (r *runner) copyIn(ctx context.Context, sb *local.Sandbox, c copySpec) erro
 
 // collect brings the outputs directory to the host.
 func (r *runner) collect(ctx context.Context, sb *local.Sandbox) error {
-	in, err := sb.Session().GetArchive(ctx, outputsDir, client.ArchiveOptions{})
+	in, err := sb.Session().GetArchive(ctx, outputsDir, client.ArchiveOptions{
+		MaxBytes: transfer.DefaultBytes, MaxEntries: transfer.DefaultEntries,
+	})
 	if err != nil {
 		return fmt.Errorf("collect %s: %w", outputsDir, err)
 	}
@@ -104,6 +106,13 @@ func (r *runner) collect(ctx context.Context, sb *local.Sandbox) error {
 	skipped, err := transfer.Unpack(progress.reader(in), r.flags.outputDir, transfer.Bounds{})
 	for _, s := range skipped {
 		r.app.warn(fmt.Errorf("left out of the outputs: %s", s))
+	}
+	left := in.Skipped()
+	for _, s := range left.First {
+		r.app.warn(fmt.Errorf("left out of the outputs: %q: %s", s.Path, s.Reason))
+	}
+	if more := left.Total - len(left.First); more > 0 {
+		r.app.warn(fmt.Errorf("left out of the outputs: %d more", more))
 	}
 	if err != nil {
 		return fmt.Errorf("collect %s: %w", outputsDir, err)
