@@ -128,6 +128,12 @@ func TestELF(t *testing.T) {
 			t.Error("the engine is linked dynamically: it could not run in its empty root")
 		}
 	}
+	if libs, err := f.ImportedLibraries(); err != nil || len(libs) > 0 {
+		t.Errorf("the engine imports %q, %v", libs, err)
+	}
+	if f.Section(".symtab") != nil || f.Section(".debug_info") != nil {
+		t.Error("the engine is not stripped")
+	}
 }
 
 // A sandbox process has no standard error: what stops it before gVisor begins
