@@ -136,6 +136,22 @@ func TestELF(t *testing.T) {
 	}
 }
 
+// The engine knows the version of gVisor in it, which checkpoints depend on.
+func TestVersion(t *testing.T) {
+	path, _ := built(t)
+	want, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "gvisor.dev/gvisor").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := exec.Command(path, "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(got), "runsc version "+string(want)) {
+		t.Errorf("the engine says %q, not version %s", got, want)
+	}
+}
+
 // A sandbox process has no standard error: what stops it before gVisor begins
 // must be in the panic log as well.
 func TestEarlyFailureIsInThePanicLog(t *testing.T) {
