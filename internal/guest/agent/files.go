@@ -210,6 +210,9 @@ const (
 	typeFile  = 0o100000
 	typeDir   = 0o040000
 	typeLink  = 0o120000
+	typeFifo  = 0o010000
+	typeChar  = 0o020000
+	typeBlock = 0o060000
 	permsMask = 0o777 // uploads never set the setuid, setgid and sticky bits
 )
 
