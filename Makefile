@@ -99,7 +99,7 @@ fuzz: ## Fuzz every target for 10 minutes (FUZZTIME=…, TARGET=Fuzz…)
 	scripts/fuzz.sh $${FUZZTIME:-10m} $${TARGET:-}
 
 .PHONY: test-compat
-test-compat: build ## Run test suites of real programs in sandboxes (resumable)
+test-compat: build ## Run all test suites of real programs in sandboxes (resumable)
 	scripts/compat.sh full
 
 .PHONY: soak
