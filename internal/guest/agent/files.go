@@ -282,7 +282,7 @@ func (s *files) get(w http.ResponseWriter, r *http.Request) {
 
 // copyBuffer is the unit in which bodies move: large enough that the cost of a
 // system call in a sandbox does not matter.
-const copyBuffer = 256 << 10
+const copyBuffer = 1 << 20
 
 // sendBody answers with what send writes. An error on the way ends in the
 // trailer, so that the host can tell a short body from a whole one.
