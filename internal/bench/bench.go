@@ -186,7 +186,9 @@ func (b *bench) files(ctx context.Context) error {
 			}{
 				{&in, func() error { return sb.swallow(ctx, data) }},
 				{&up, func() error { return sb.upload(ctx, dir+"/"+name, data) }},
-				{&out, func() error { return sb.stream(ctx, io.Discard, "dd", "if=/dev/zero", "bs=64k", fmt.Sprintf("count=%d", fileSize>>16), "status=none") }},
+				{&out, func() error {
+					return sb.stream(ctx, io.Discard, "dd", "if=/dev/zero", "bs=64k", fmt.Sprintf("count=%d", fileSize>>16), "status=none")
+				}},
 				{&down, func() error { return sb.download(ctx, dir+"/"+name) }},
 			}
 			if b.docker != nil {
