@@ -40,8 +40,8 @@ func (s *files) getTar(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		sendBody(w, r, func(w io.Writer) error {
-			b := bufio.NewWriterSize(w, copyBuffer) // headers and small files go together
-			t := &tarOut{ctx: r.Context(), fsys: fsys, w: tar.NewWriter(b), buf: make([]byte, copyBuffer), special: q.flag("special")}
+			b := bufio.NewWriterSize(w, treeBuffer) // headers and small files go together
+			t := &tarOut{ctx: r.Context(), fsys: fsys, w: tar.NewWriter(b), buf: make([]byte, treeBuffer), special: q.flag("special")}
 			return errors.Join(t.tree(root), t.w.Close(), b.Flush())
 		})
 		return nil
