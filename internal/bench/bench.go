@@ -59,6 +59,10 @@ func (b *bench) shareImage(ctx context.Context) error {
 	return errors.Join(err, b.own.destroy(ctx, sb))
 }
 
+// rest lets what the sample before left to be cleaned up end: the ends of a
+// container go on for some time after Docker's answer.
+func rest() { time.Sleep(100 * time.Millisecond) }
+
 func timed(s *samples, f func() error) error {
 	began := time.Now()
 	err := f()
@@ -76,6 +80,7 @@ func (b *bench) cold(ctx context.Context) error {
 				*s = nil
 			}
 		}
+		rest()
 		began := time.Now()
 		sb, p, err := b.own.create(ctx)
 		if err != nil {
@@ -92,6 +97,7 @@ func (b *bench) cold(ctx context.Context) error {
 		if b.docker == nil {
 			continue
 		}
+		rest()
 		began = time.Now()
 		var id string
 		err = timed(&dCreate, func() (err error) { id, err = b.docker.create(ctx); return })
@@ -149,12 +155,14 @@ func (b *bench) exec(ctx context.Context) error {
 		} {
 			var own, docker samples
 			for range b.n(c.n) {
+				rest()
 				if err := timed(&own, func() error { return sb.exec(ctx, c.argv...) }); err != nil {
 					return err
 				}
 				if b.docker == nil {
 					continue
 				}
+				rest()
 				if err := timed(&docker, func() error { return b.docker.exec(ctx, id, c.argv...) }); err != nil {
 					return err
 				}
