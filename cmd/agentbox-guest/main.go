@@ -11,7 +11,8 @@ import (
 	"agentbox/internal/guest/pid1"
 )
 
-// build is set by the linker.
+// build names the sources of this program. It is set by the linker; the agent
+// tells it to the host.
 var build = "dev"
 
 func main() {
@@ -22,7 +23,7 @@ func main() {
 	case len(os.Args) == 2 && os.Args[1] == "attach":
 		err = pid1.Attach()
 	case len(os.Args) == 2 && os.Args[1] == "version":
-		fmt.Println(build)
+		fmt.Fprintln(os.Stdout, build)
 	default:
 		err = fmt.Errorf("usage: agentbox-guest init|attach|version")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"strings"
 	"time"
@@ -37,7 +38,11 @@ func parseCopies(args []string) ([]copySpec, error) {
 		if i <= 0 || i == len(s)-1 {
 			return nil, &sandbox.InvalidError{Field: "copy", Value: s, Allowed: "SRC:DST, such as ./data:/workspace/data"}
 		}
-		out = append(out, copySpec{s[:i], s[i+1:]})
+		c := copySpec{s[:i], s[i+1:]}
+		if _, err := os.Lstat(c.src); err != nil { // before a sandbox is made for nothing
+			return nil, fmt.Errorf("read the source of --copy %s: %w", s, err)
+		}
+		out = append(out, c)
 	}
 	return out, nil
 }
@@ -92,6 +97,18 @@ func (r *runner) copyIn(ctx context.Context, sb *local.Sandbox, c copySpec) erro
 	return nil
 }
 
+// why is a reason for a person to read. It comes from inside the sandbox.
+func why(r client.SkipReason) string {
+	const only = "; only regular files and directories are collected"
+	if s, ok := map[client.SkipReason]string{
+		client.SkipFIFO: "a FIFO" + only, client.SkipSocket: "a socket" + only, client.SkipDevice: "a device" + only,
+		client.SkipDenied: "the sandbox's user may not read it", client.SkipSize: "it is too large", client.SkipCount: "there are too many files",
+	}[r]; ok {
+		return s
+	}
+	return "it was not sent"
+}
+
 // collect brings the outputs directory to the host.
 func (r *runner) collect(ctx context.Context, sb *local.Sandbox) error {
 	in, err := sb.Session().GetArchive(ctx, outputsDir, client.ArchiveOptions{
@@ -109,7 +126,7 @@ func (r *runner) collect(ctx context.Context, sb *local.Sandbox) error {
 	}
 	left := in.Skipped()
 	for _, s := range left.First {
-		r.app.warn(fmt.Errorf("left out of the outputs: %q: %s", s.Path, s.Reason))
+		r.app.warn(fmt.Errorf("left out of the outputs: %q: %s", s.Path, why(s.Reason)))
 	}
 	if more := left.Total - len(left.First); more > 0 {
 		r.app.warn(fmt.Errorf("left out of the outputs: %d more", more))

@@ -311,7 +311,7 @@ for i in range(int(sys.argv[3])): os.close(os.open("many/%06d" % i, os.O_CREAT |
 	for _, f := range left.First {
 		reasons[f.Reason]++
 	}
-	if left.Total < many-most+3 || reasons[client.SkipSpecial] < 2 || reasons[client.SkipSize] != 1 || reasons[client.SkipCount] == 0 {
+	if left.Total < many-most+3 || reasons[client.SkipFIFO] != 1 || reasons[client.SkipSocket] != 1 || reasons[client.SkipSize] != 1 || reasons[client.SkipCount] == 0 {
 		t.Errorf("left out: %+v", left)
 	}
 	check()

@@ -49,7 +49,7 @@ func Extract(ctx context.Context, fsys FS, root string, r io.Reader, o ExtractOp
 	if o.MaxEntries == 0 {
 		o.MaxEntries = MaxTarEntries
 	}
-	r = bufio.NewReaderSize(r, copyBuffer) // headers and small files come together
+	r = bufio.NewReaderSize(r, treeBuffer) // headers and small files come together
 	switch o.Format {
 	case "", "tar":
 	case "tar.gz":
@@ -64,7 +64,7 @@ func Extract(ctx context.Context, fsys FS, root string, r io.Reader, o ExtractOp
 	default:
 		return guest.Errorf(errdefs.ErrInvalidArgument, "format is tar or tar.gz")
 	}
-	t := &tarIn{ctx: ctx, fsys: fsys, root: root, o: o, buf: make([]byte, copyBuffer)}
+	t := &tarIn{ctx: ctx, fsys: fsys, root: root, o: o, buf: make([]byte, treeBuffer)}
 	return t.extract(r)
 }
 

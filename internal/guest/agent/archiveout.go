@@ -85,8 +85,8 @@ type treeOut struct {
 }
 
 func (t *treeOut) send(root string, format func(io.Writer) archiver, w io.Writer) error {
-	b := bufio.NewWriterSize(w, copyBuffer) // headers and small files go together
-	t.out, t.buf = format(b), make([]byte, copyBuffer)
+	b := bufio.NewWriterSize(w, treeBuffer) // headers and small files go together
+	t.out, t.buf = format(b), make([]byte, treeBuffer)
 	return errors.Join(t.tree(root), t.out.Close(), b.Flush())
 }
 
@@ -118,7 +118,7 @@ func (t *treeOut) tree(root string) error {
 func (t *treeOut) one(p, rel string, i *guestv1.FileInfo) (into bool, err error) {
 	switch {
 	case isSpecial(i):
-		t.skips.add(rel, "special")
+		t.skips.add(rel, specialKind(i))
 		return false, nil
 	case t.entries <= 0:
 		t.skips.add(rel, "count")

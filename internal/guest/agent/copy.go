@@ -78,7 +78,7 @@ func (c *copier) copy(from, to string, recursive bool) error {
 	w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
 		switch {
 		case isSpecial(i):
-			c.skips.add(rel, "special")
+			c.skips.add(rel, specialKind(i))
 			return false, nil
 		case idOf(i) == c.top:
 			return false, guest.Errorf(errdefs.ErrInvalidArgument, "copy %s: into itself", from)

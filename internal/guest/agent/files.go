@@ -99,6 +99,8 @@ const (
 	typeFile  = 0o100000
 	typeDir   = 0o040000
 	typeLink  = 0o120000
+	typeFifo  = 0o010000
+	typeSock  = 0o140000
 	permsMask = 0o777 // uploads never set the setuid, setgid and sticky bits
 )
 
@@ -107,7 +109,19 @@ func isFile(i *guestv1.FileInfo) bool { return i.GetMode()&typeMask == typeFile 
 
 // isSpecial tells what has no content: FIFOs, sockets, devices.
 func isSpecial(i *guestv1.FileInfo) bool { return !isFile(i) && !isDir(i) && !isLink(i) }
-func isLink(i *guestv1.FileInfo) bool    { return i.GetMode()&typeMask == typeLink }
+
+// specialKind is why something special is skipped: what it is.
+func specialKind(i *guestv1.FileInfo) string {
+	switch i.GetMode() & typeMask {
+	case typeFifo:
+		return "fifo"
+	case typeSock:
+		return "socket"
+	}
+	return "device"
+}
+
+func isLink(i *guestv1.FileInfo) bool { return i.GetMode()&typeMask == typeLink }
 
 // params reads the parameters of a request about a file's body; the first
 // mistake is kept.
@@ -170,10 +184,7 @@ func (s *files) get(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set(guest.FileHeader, guest.EncodeHeader(i))
-	sendBody(w, r, func(w io.Writer) error {
-		_, err := io.CopyBuffer(w, src, make([]byte, copyBuffer))
-		return err
-	})
+	sendBody(w, r, func(w io.Writer) error { return copyBody(w, src) })
 }
 
 // byteRange is a part of a file. length 0 is to the end; suffix is how many
@@ -201,7 +212,7 @@ func (g byteRange) of(f File, size int64) (io.Reader, error) {
 	if g.length > 0 {
 		return io.LimitReader(f, g.length), nil
 	}
-	return readerOnly{f}, nil
+	return f, nil
 }
 
 // tail reads a file to its end for the last n bytes of it.
@@ -227,10 +238,6 @@ func tail(f File, n int64) (io.Reader, error) {
 	return nil, guest.Errorf(errdefs.ErrResourceExhausted, "the file has no end")
 }
 
-// copyBuffer is the unit in which bodies move: large enough that the cost of a
-// system call in a sandbox does not matter.
-const copyBuffer = 256 << 10
-
 // sendBody answers with what send writes. An error on the way ends in the
 // trailer, so that the host can tell a short body from a whole one.
 func sendBody(w http.ResponseWriter, r *http.Request, send func(io.Writer) error) {
@@ -244,9 +251,5 @@ func sendBody(w http.ResponseWriter, r *http.Request, send func(io.Writer) error
 	}
 }
 
-// writerOnly and readerOnly hide ReadFrom and WriteTo, which would copy in small
-// pieces.
-type (
-	writerOnly struct{ io.Writer }
-	readerOnly struct{ io.Reader }
-)
+// writerOnly hides ReadFrom, which would copy in small pieces.
+type writerOnly struct{ io.Writer }

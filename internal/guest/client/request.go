@@ -87,7 +87,7 @@ type answer struct {
 func (a *answer) close() {
 	a.stop()
 	a.conn.abort()
-	<-a.sent
+	<-a.sent //nolint:errcheck // who gives an answer up does not ask
 }
 
 // do sends a request and returns the answer, whose body ends with the context
@@ -105,7 +105,7 @@ func (s *Session) do(ctx context.Context, method, path string, q url.Values, b [
 	// The guest may answer before it has read the whole body.
 	go a.send(head(method, path, q, b, r != nil), r)
 	answer := &boundedReader{c, maxHead}
-	a.Response, err = http.ReadResponse(bufio.NewReaderSize(answer, 4<<10), &http.Request{Method: method})
+	a.Response, err = http.ReadResponse(bufio.NewReaderSize(answer, 4<<10), &http.Request{Method: method}) //nolint:bodyclose // answer.close does
 	if err != nil {
 		return nil, s.explain(ctx, a, err)
 	}
@@ -144,12 +144,12 @@ func (a *answer) send(head []byte, body io.Reader) {
 
 // chunk is how much of a body goes at once. net/http would send an eighth of
 // it, and each piece costs the guest several system calls.
-const chunk = 256 << 10
+const chunk = 1 << 20
 
 // writeChunks sends a body in the chunked coding of HTTP, each chunk with one
 // write.
 func writeChunks(w io.Writer, r io.Reader) error {
-	const head = len("40000\r\n") // of the largest
+	const head = len("100000\r\n") // of the largest
 	buf := make([]byte, head+chunk+len("\r\n"))
 	for {
 		n, err := readFull(r, buf[head:head+chunk])
@@ -164,7 +164,7 @@ func writeChunks(w io.Writer, r io.Reader) error {
 		}
 		switch err {
 		case nil:
-		case io.EOF:
+		case io.EOF: //nolint:errorlint // a wrapped one is a cut body
 			_, err := io.WriteString(w, "0\r\n\r\n")
 			return err
 		default:

@@ -28,10 +28,12 @@ type SkipReason string
 
 // Reasons.
 const (
-	SkipSpecial SkipReason = "special" // a FIFO, a socket or a device
-	SkipDenied  SkipReason = "denied"  // the user may not read it
-	SkipSize    SkipReason = "size"    // it did not fit
-	SkipCount   SkipReason = "count"   // there were too many before it
+	SkipFIFO   SkipReason = "fifo"
+	SkipSocket SkipReason = "socket"
+	SkipDevice SkipReason = "device"
+	SkipDenied SkipReason = "denied" // the user may not read it
+	SkipSize   SkipReason = "size"   // it did not fit
+	SkipCount  SkipReason = "count"  // there were too many before it
 )
 
 func skipped(m *guestv1.SkippedList) Skipped {

@@ -107,7 +107,7 @@ func testArchiveSkips(g *guest) {
 	if got := g.tarNames(b); !slices.Equal(got, []string{"a12345", "c123", "l/etc/passwd", "shut/"}) {
 		g.Errorf("got %q", got)
 	}
-	want := []client.SkippedFile{{Path: "big", Reason: client.SkipSize}, {Path: "denied", Reason: client.SkipDenied}, {Path: "p", Reason: client.SkipSpecial}, {Path: "shut", Reason: client.SkipDenied}}
+	want := []client.SkippedFile{{Path: "big", Reason: client.SkipSize}, {Path: "denied", Reason: client.SkipDenied}, {Path: "p", Reason: client.SkipFIFO}, {Path: "shut", Reason: client.SkipDenied}}
 	if left.Total != 4 || !slices.Equal(left.First, want) {
 		g.Errorf("left out: %+v", left)
 	}

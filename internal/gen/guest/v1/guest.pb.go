@@ -2144,9 +2144,8 @@ func (*RemoveResponse) Descriptor() ([]byte, []int) {
 	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{28}
 }
 
-// Skipped is something in a tree that a call left out, and why: "special" (a
-// FIFO, a socket or a device), "denied", "gone", "size", "count", "depth" or
-// "link" (one that could not be read).
+// Skipped is something in a tree that a call left out, and why: "fifo", "socket",
+// "device", "denied", "size" or "count".
 type Skipped struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
