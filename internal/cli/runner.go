@@ -97,9 +97,23 @@ func (r *runner) copyIn(ctx context.Context, sb *local.Sandbox, c copySpec) erro
 	return nil
 }
 
+// why is a reason for a person to read. It comes from inside the sandbox.
+func why(r client.SkipReason) string {
+	const only = "; only regular files and directories are collected"
+	if s, ok := map[client.SkipReason]string{
+		client.SkipFIFO: "a FIFO" + only, client.SkipSocket: "a socket" + only, client.SkipDevice: "a device" + only,
+		client.SkipDenied: "the sandbox's user may not read it", client.SkipSize: "it is too large", client.SkipCount: "there are too many files",
+	}[r]; ok {
+		return s
+	}
+	return "it was not sent"
+}
+
 // collect brings the outputs directory to the host.
 func (r *runner) collect(ctx context.Context, sb *local.Sandbox) error {
-	in, err := sb.Session().GetTar(ctx, outputsDir, client.TarOptions{Special: true})
+	in, err := sb.Session().GetArchive(ctx, outputsDir, client.ArchiveOptions{
+		MaxBytes: transfer.DefaultBytes, MaxEntries: transfer.DefaultEntries,
+	})
 	if err != nil {
 		return fmt.Errorf("collect %s: %w", outputsDir, err)
 	}
@@ -109,6 +123,13 @@ func (r *runner) collect(ctx context.Context, sb *local.Sandbox) error {
 	skipped, err := transfer.Unpack(progress.reader(in), r.flags.outputDir, transfer.Bounds{})
 	for _, s := range skipped {
 		r.app.warn(fmt.Errorf("left out of the outputs: %s", s))
+	}
+	left := in.Skipped()
+	for _, s := range left.First {
+		r.app.warn(fmt.Errorf("left out of the outputs: %q: %s", s.Path, why(s.Reason)))
+	}
+	if more := left.Total - len(left.First); more > 0 {
+		r.app.warn(fmt.Errorf("left out of the outputs: %d more", more))
 	}
 	if err != nil {
 		return fmt.Errorf("collect %s: %w", outputsDir, err)

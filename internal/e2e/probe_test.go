@@ -24,6 +24,7 @@ var probes = map[string]func(e *local.Engine) (any, error){
 	"output-memory": probeOutputMemory,
 	"output-cap":    probeOutputCap,
 	"stalled":       probeStalled,
+	"transfer":      probeTransfer,
 }
 
 func runProbe(name string) int {

@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/containerd/errdefs"
 
@@ -115,7 +117,7 @@ const maxMessage = 4 << 10
 
 // DecodeError is m as an error. Nothing in m is trusted.
 func DecodeError(m *guestv1.Error) error {
-	e := &Error{Message: m.GetMessage(), Path: string(m.GetPath()), Errno: syscall.Errno(max(m.GetErrno(), 0)), class: errdefs.ErrInternal}
+	e := &Error{Message: printable(m.GetMessage()[:min(len(m.GetMessage()), maxMessage+1)]), Path: string(m.GetPath()), Errno: syscall.Errno(max(m.GetErrno(), 0)), class: errdefs.ErrInternal}
 	if len(e.Message) > maxMessage {
 		e.Message = e.Message[:maxMessage] + "…"
 	}
@@ -125,6 +127,21 @@ func DecodeError(m *guestv1.Error) error {
 		}
 	}
 	return e
+}
+
+// printable escapes what a terminal, a log or a header would obey: file names may
+// hold anything.
+func printable(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		q := strconv.QuoteRune(r)
+		b.WriteString(q[1 : len(q)-1])
+	}
+	return b.String()
 }
 
 func (e *Error) Error() string {

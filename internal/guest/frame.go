@@ -33,6 +33,7 @@ const (
 	FrameGap     FrameType = 19 // Gap
 	FrameExit    FrameType = 20 // ExecResult; last frame
 	FrameError   FrameType = 21 // Error; last frame
+	FrameWatch   FrameType = 24 // WatchEvents
 )
 
 const frameHeader = 5

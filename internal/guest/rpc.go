@@ -21,9 +21,7 @@ const (
 	PathAttach  = "/attach"
 	PathFiles   = "/files"
 	PathTar     = "/tar"
-	// TarSocket is the type of a socket's entry in the archives of PathTar: of
-	// those that the format leaves to vendors, because it knows no sockets.
-	TarSocket = 'U'
+	PathWatch   = "/watch" // answers with frames
 	// PathProbe is served by the host: it sends the body back.
 	PathProbe = "/probe"
 
@@ -32,6 +30,11 @@ const (
 	// ErrorTrailer is set after a body that could not be sent to its end; it
 	// holds an Error message in base64.
 	ErrorTrailer = "Agentbox-Error"
+	// SkippedTrailer is set after an archive that lacks something; it holds a
+	// SkippedList as EncodeHeader has it.
+	SkippedTrailer = "Agentbox-Skipped"
+	// FileHeader comes before a file's body: its FileInfo, as EncodeHeader has it.
+	FileHeader = "Agentbox-File"
 
 	contentProto = "application/proto"
 )
@@ -88,13 +91,29 @@ func WriteProto(w http.ResponseWriter, status int, m proto.Message) {
 	_, _ = w.Write(b) // a client that is gone needs no answer
 }
 
+// maxHeader bounds a header value that is taken from the other end.
+const maxHeader = 16 << 10
+
+// EncodeHeader is a message as the value of a header or trailer.
+func EncodeHeader(m proto.Message) string {
+	b, _ := proto.Marshal(m) // only a string that is not UTF-8 could fail; the agent sends none
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+// DecodeHeader reads what EncodeHeader made into m; what is none leaves m empty.
+func DecodeHeader(s string, m proto.Message) {
+	b, err := base64.StdEncoding.DecodeString(s[:min(len(s), maxHeader)])
+	if err != nil || proto.Unmarshal(b, m) != nil {
+		proto.Reset(m)
+	}
+}
+
 // EncodeTrailer is the value of ErrorTrailer for err.
 func EncodeTrailer(err error) string {
 	m, _ := EncodeError(err)
-	// net/http reads trailers of 4 KiB at most.
-	m.Message, m.Path = strings.ToValidUTF8(m.Message[:min(len(m.Message), 1<<10)], ""), m.Path[:min(len(m.Path), 1<<10)]
-	b, _ := proto.Marshal(m) // only a string that is not UTF-8 could fail; EncodeError makes none
-	return base64.StdEncoding.EncodeToString(b)
+	// net/http reads trailers of 4 KiB at most, all together.
+	m.Message, m.Path = strings.ToValidUTF8(m.Message[:min(len(m.Message), 1<<10)], ""), m.Path[:min(len(m.Path), 512)]
+	return EncodeHeader(m)
 }
 
 // DecodeTrailer is the error that EncodeTrailer encoded, nil for "".

@@ -309,7 +309,7 @@ func TestOutputs(t *testing.T) {
 	if res, err := s.Wait(soon(t), p); err != nil || res.ShellCode() != 0 {
 		t.Fatalf("%v, %+v", err, res)
 	}
-	tree, err := s.Session().GetTar(soon(t), "/tmp/out", client.TarOptions{})
+	tree, err := s.Session().GetArchive(soon(t), "/tmp/out", client.ArchiveOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -238,5 +238,5 @@ func deathText(ev runtime.Event) string {
 // PutTree unpacks the tar stream r into the directory dir of the sandbox, as
 // its user.
 func (s *Sandbox) PutTree(ctx context.Context, dir string, r io.Reader) error {
-	return s.session.PutTar(ctx, dir, r, client.TarOptions{})
+	return s.session.PutArchive(ctx, dir, r, client.UnpackOptions{})
 }

@@ -1,21 +1,16 @@
 package agent
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"io"
-	"io/fs"
 	"math"
 	"net/http"
 	"net/url"
-	"path"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
 
 	guestv1 "agentbox/internal/gen/guest/v1"
 	"agentbox/internal/guest"
@@ -24,8 +19,41 @@ import (
 // files answers the calls about files.
 type files struct {
 	files Files
-	tars  chan struct{} // holds one element for each tree that moves
+	trees slots // for archives, which wait for their client
+	work  slots // for calls that go through a tree on their own
+
+	watchers slots
 }
+
+// slots bound how many calls of a kind run at once: each holds a thread of the
+// agent. There is one element for each.
+type slots chan struct{}
+
+// maxTrees and maxWork are the sizes of slots: enough for some clients at once,
+// and a small part of what a sandbox may have of threads.
+const (
+	maxTrees = 8
+	maxWork  = 4
+)
+
+func newFiles(f Files) *files {
+	return &files{f, make(slots, maxTrees), make(slots, maxWork), make(slots, maxWatchers)}
+}
+
+// do runs f when there is a place for it.
+func (s slots) do(ctx context.Context, f func() error) error {
+	select {
+	case s <- struct{}{}:
+		defer func() { <-s }()
+		return f()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// maxPath is the longest path that is taken: trees may be deeper than one system
+// call can name (4,096 bytes), and this bounds what a request costs.
+const maxPath = 32 << 10
 
 // checkPath refuses what is no path, before a file system sees it.
 func checkPath(p string) error {
@@ -34,6 +62,8 @@ func checkPath(p string) error {
 		return guest.Errorf(errdefs.ErrInvalidArgument, "the path is empty")
 	case strings.IndexByte(p, 0) >= 0:
 		return guest.Errorf(errdefs.ErrInvalidArgument, "the path holds NUL")
+	case len(p) > maxPath:
+		return guest.Errorf(errdefs.ErrInvalidArgument, "the path has more than %d bytes", maxPath)
 	}
 	return nil
 }
@@ -48,6 +78,11 @@ func (s *files) as(user string, f func(FS) error, paths ...string) error {
 	return s.files.As(user, f)
 }
 
+// goThrough is as for calls that go through a tree.
+func (s *files) goThrough(ctx context.Context, user string, f func(FS) error, paths ...string) error {
+	return s.work.do(ctx, func() error { return s.as(user, f, paths...) })
+}
+
 func (s *files) stat(_ context.Context, q *guestv1.StatRequest) (a *guestv1.StatResponse, err error) {
 	p := string(q.GetPath())
 	err = s.as(q.GetUser(), func(fsys FS) error {
@@ -58,152 +93,6 @@ func (s *files) stat(_ context.Context, q *guestv1.StatRequest) (a *guestv1.Stat
 	return a, err
 }
 
-// Entries in one answer of List.
-const (
-	defaultEntries = 1_000
-	maxEntries     = 10_000
-)
-
-func (s *files) list(_ context.Context, q *guestv1.ListRequest) (*guestv1.ListResponse, error) {
-	a := new(guestv1.ListResponse)
-	dir, limit := string(q.GetPath()), int(q.GetLimit())
-	if limit == 0 {
-		limit = defaultEntries
-	}
-	limit = min(limit, maxEntries)
-	err := s.as(q.GetUser(), func(fsys FS) error {
-		names, err := fsys.Names(dir)
-		if err != nil {
-			return err
-		}
-		if c := string(q.GetCursor()); c != "" {
-			i, found := slices.BinarySearch(names, c)
-			if found {
-				i++
-			}
-			names = names[i:]
-		}
-		room := maxList
-		for i, name := range names {
-			info, err := fsys.Stat(path.Join(dir, name), false)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue // gone since
-			}
-			if err != nil {
-				return err
-			}
-			info.Path, info.Name = nil, []byte(name) // the caller knows the directory
-			a.Entries = append(a.Entries, info)
-			room -= proto.Size(info) + 8
-			if (len(a.Entries) == limit || room < 0) && i < len(names)-1 {
-				a.NextCursor = []byte(name)
-				return nil
-			}
-		}
-		return nil
-	}, dir)
-	return a, err
-}
-
-func (s *files) mkdir(_ context.Context, q *guestv1.MkdirRequest) (*guestv1.MkdirResponse, error) {
-	p, mode := string(q.GetPath()), q.GetMode()&0o777
-	if q.GetMode() == 0 {
-		mode = 0o755
-	}
-	return new(guestv1.MkdirResponse), s.as(q.GetUser(), func(fsys FS) error {
-		if q.GetParents() {
-			return mkdirAll(fsys, p, mode)
-		}
-		return fsys.Mkdir(p, mode)
-	}, p)
-}
-
-func (s *files) move(_ context.Context, q *guestv1.MoveRequest) (*guestv1.MoveResponse, error) {
-	from, to := string(q.GetFrom()), string(q.GetTo())
-	return new(guestv1.MoveResponse), s.as(q.GetUser(), func(fsys FS) error {
-		return fsys.Rename(from, to, q.GetOverwrite())
-	}, from, to)
-}
-
-func (s *files) remove(ctx context.Context, q *guestv1.RemoveRequest) (*guestv1.RemoveResponse, error) {
-	p := string(q.GetPath())
-	return new(guestv1.RemoveResponse), s.as(q.GetUser(), func(fsys FS) error {
-		if q.GetRecursive() {
-			return removeAll(ctx, fsys, p)
-		}
-		return fsys.Remove(p)
-	}, p)
-}
-
-// mkdirAll makes a directory and its parents. What is there already must be a
-// directory or a link to one.
-func mkdirAll(fsys FS, p string, mode uint32) error {
-	if i, err := fsys.Stat(p, true); err == nil {
-		if !isDir(i) {
-			return &fs.PathError{Op: "mkdir", Path: p, Err: syscall.ENOTDIR}
-		}
-		return nil
-	}
-	if parent := path.Dir(strings.TrimRight(p, "/")); parent != p && parent != "." && parent != "/" {
-		if err := mkdirAll(fsys, parent, mode); err != nil {
-			return err
-		}
-	}
-	if err := fsys.Mkdir(p, mode); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
-}
-
-// removeAll removes a tree without following links. It walks with a stack of
-// its own, so that a deep tree costs no stack of the agent.
-func removeAll(ctx context.Context, fsys FS, p string) error {
-	type dir struct {
-		path  string
-		names []string
-	}
-	var stack []dir
-	visit := func(p string) error {
-		i, err := fsys.Stat(p, false)
-		if err != nil || !isDir(i) {
-			return errors.Join(err, removeIf(err == nil, fsys, p))
-		}
-		names, err := fsys.Names(p)
-		stack = append(stack, dir{p, names})
-		return err
-	}
-	if err := visit(p); err != nil {
-		return err
-	}
-	for len(stack) > 0 {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		top := &stack[len(stack)-1]
-		if len(top.names) == 0 {
-			p := top.path
-			stack = stack[:len(stack)-1]
-			if err := fsys.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-			continue
-		}
-		name := top.names[0]
-		top.names = top.names[1:]
-		if err := visit(path.Join(top.path, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
-}
-
-func removeIf(ok bool, fsys FS, p string) error {
-	if !ok {
-		return nil
-	}
-	return fsys.Remove(p)
-}
-
 // Types of files, as in st_mode.
 const (
 	typeMask  = 0o170000
@@ -211,13 +100,27 @@ const (
 	typeDir   = 0o040000
 	typeLink  = 0o120000
 	typeFifo  = 0o010000
-	typeChar  = 0o020000
-	typeBlock = 0o060000
+	typeSock  = 0o140000
 	permsMask = 0o777 // uploads never set the setuid, setgid and sticky bits
 )
 
 func isDir(i *guestv1.FileInfo) bool  { return i.GetMode()&typeMask == typeDir }
 func isFile(i *guestv1.FileInfo) bool { return i.GetMode()&typeMask == typeFile }
+
+// isSpecial tells what has no content: FIFOs, sockets, devices.
+func isSpecial(i *guestv1.FileInfo) bool { return !isFile(i) && !isDir(i) && !isLink(i) }
+
+// specialKind is why something special is skipped: what it is.
+func specialKind(i *guestv1.FileInfo) string {
+	switch i.GetMode() & typeMask {
+	case typeFifo:
+		return "fifo"
+	case typeSock:
+		return "socket"
+	}
+	return "device"
+}
+
 func isLink(i *guestv1.FileInfo) bool { return i.GetMode()&typeMask == typeLink }
 
 // params reads the parameters of a request about a file's body; the first
@@ -252,14 +155,18 @@ func (p *params) flag(name string) bool { return p.v.Get(name) == "1" }
 // get sends a file's bytes from an offset on.
 func (s *files) get(w http.ResponseWriter, r *http.Request) {
 	q := paramsOf(r)
-	name, offset, length := q.v.Get("path"), q.number("offset", math.MaxInt64, 10), q.number("length", math.MaxInt64, 10)
+	name := q.v.Get("path")
+	rg := byteRange{q.number("offset", math.MaxInt64, 10), q.number("length", math.MaxInt64, 10), q.number("suffix", math.MaxInt64, 10)}
+	if q.err == nil && rg.suffix > 0 && (rg.offset > 0 || rg.length > 0) {
+		q.err = guest.Errorf(errdefs.ErrInvalidArgument, "a suffix has neither offset nor length")
+	}
 	if q.err != nil {
 		guest.WriteError(w, q.err)
 		return
 	}
 	var f File
 	err := s.as(q.v.Get("user"), func(fsys FS) (err error) {
-		f, err = fsys.Open(name)
+		f, err = fsys.Open(name, nil)
 		return err
 	}, name)
 	if err != nil {
@@ -267,17 +174,68 @@ func (s *files) get(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer f.Close()
-	if offset > 0 {
-		if _, err := f.Seek(offset, io.SeekStart); err != nil {
-			guest.WriteError(w, err)
-			return
+	i, err := f.Stat()
+	var src io.Reader
+	if err == nil {
+		src, err = rg.of(f, i.GetSize())
+	}
+	if err != nil {
+		guest.WriteError(w, err)
+		return
+	}
+	w.Header().Set(guest.FileHeader, guest.EncodeHeader(i))
+	sendBody(w, r, func(w io.Writer) error { return copyBody(w, src) })
+}
+
+// byteRange is a part of a file. length 0 is to the end; suffix is how many
+// bytes at the end, and stands alone.
+type byteRange struct{ offset, length, suffix int64 }
+
+// maxTail bounds the suffix of a file whose size is not known.
+const maxTail = 4 << 20
+
+// of positions f and returns what to read of it. A size of 0 says nothing: files
+// of /proc have it.
+func (g byteRange) of(f File, size int64) (io.Reader, error) {
+	if g.suffix > 0 && size == 0 {
+		return tail(f, g.suffix)
+	}
+	if g.suffix > 0 {
+		g.offset = max(size-g.suffix, 0)
+		g.length = g.suffix
+	}
+	if g.offset > 0 {
+		if _, err := f.Seek(g.offset, io.SeekStart); err != nil {
+			return nil, err
 		}
 	}
-	var src io.Reader = f
-	if length > 0 {
-		src = io.LimitReader(f, length)
+	if g.length > 0 {
+		return io.LimitReader(f, g.length), nil
 	}
-	sendBody(w, r, func(w io.Writer) error { return copyBody(w, src) })
+	return f, nil
+}
+
+// tail reads a file to its end for the last n bytes of it.
+func tail(f File, n int64) (io.Reader, error) {
+	if n > maxTail {
+		return nil, guest.Errorf(errdefs.ErrInvalidArgument, "a suffix of a file without a size has at most %d bytes", maxTail)
+	}
+	var last []byte
+	buf := make([]byte, 64<<10)
+	for range maxTail {
+		m, err := f.Read(buf)
+		last = append(last, buf[:m]...)
+		if int64(len(last)) > 2*n {
+			last = append(last[:0], last[int64(len(last))-n:]...)
+		}
+		switch {
+		case err == io.EOF:
+			return bytes.NewReader(last[max(int64(len(last))-n, 0):]), nil
+		case err != nil:
+			return nil, err
+		}
+	}
+	return nil, guest.Errorf(errdefs.ErrResourceExhausted, "the file has no end")
 }
 
 // sendBody answers with what send writes. An error on the way ends in the
@@ -286,7 +244,7 @@ func sendBody(w http.ResponseWriter, r *http.Request, send func(io.Writer) error
 	ctl := http.NewResponseController(w)
 	stop := context.AfterFunc(r.Context(), func() { _ = ctl.SetWriteDeadline(past) })
 	defer stop()
-	w.Header().Set("Trailer", guest.ErrorTrailer)
+	w.Header().Add("Trailer", guest.ErrorTrailer)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if err := send(writerOnly{w}); err != nil {
 		w.Header().Set(guest.ErrorTrailer, guest.EncodeTrailer(err))

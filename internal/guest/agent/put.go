@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,7 +25,7 @@ var past = time.Unix(1, 0)
 func (s *files) put(w http.ResponseWriter, r *http.Request) {
 	q := paramsOf(r)
 	u := upload{
-		path: q.v.Get("path"), mode: uint32(q.number("mode", permsMask, 8)),
+		path: q.v.Get("path"), owner: q.v.Get("owner"), mode: uint32(q.number("mode", permsMask, 8)),
 		append: q.flag("append"), atomic: q.flag("atomic"), parents: q.flag("parents"),
 	}
 	if q.err == nil && u.append && u.atomic {
@@ -44,6 +46,7 @@ func (s *files) put(w http.ResponseWriter, r *http.Request) {
 // upload is one file that is being written.
 type upload struct {
 	path                    string
+	owner                   string // as in ChownRequest; "": keep that of the file, else the user
 	mode                    uint32 // 0: keep that of the file, else 0644
 	append, atomic, parents bool
 
@@ -79,27 +82,46 @@ func (u *upload) write(as func(func(FS) error) error, body io.Reader) error {
 }
 
 func (u *upload) open(fsys FS) (File, error) {
+	to, err := ownerOf(fsys, u.owner)
+	if err != nil {
+		return nil, err
+	}
 	if u.parents {
-		if err := mkdirAll(fsys, path.Dir(u.path), 0o755); err != nil {
+		if err := mkdirAll(fsys, parent(u.path), 0o755, to); err != nil {
 			return nil, err
 		}
 	}
-	mode := u.mode
-	if mode == 0 {
-		mode = 0o644
+	if u.atomic {
+		return u.openTemp(fsys, to)
 	}
-	if !u.atomic {
-		how := Truncate
-		if u.append {
-			how = Append
-		}
-		f, err := fsys.Create(u.path, mode, how)
-		if err == nil && u.mode != 0 {
-			err = fsys.Chmod(u.path, u.mode)
-		}
-		return f, err
+	how := Truncate
+	if u.append {
+		how = Append
 	}
-	var err error
+	f, err := fsys.Create(u.path, cmp.Or(u.mode, 0o644), how)
+	if err != nil {
+		return nil, err
+	}
+	if u.mode != 0 {
+		err = fsys.Chmod(u.path, u.mode)
+	}
+	if err == nil && to.set {
+		var p string
+		if p, err = followLinks(fsys, u.path); err == nil {
+			err = to.give(fsys, p)
+		}
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// openTemp opens the file that takes the place of the target when it is whole.
+func (u *upload) openTemp(fsys FS, to owner) (f File, err error) {
+	mode := cmp.Or(u.mode, 0o644)
+	var keep owner // of the file that is replaced, as far as the user may
 	if u.target, err = followLinks(fsys, u.path); err != nil {
 		return nil, err
 	}
@@ -110,21 +132,42 @@ func (u *upload) open(fsys FS) (File, error) {
 		if u.mode == 0 {
 			mode = i.GetMode() & permsMask
 		}
+		keep = owner{true, int(i.GetUid()), int(i.GetGid())}
 	}
-	var r [6]byte
-	_, _ = rand.Read(r[:])
-	u.temp = path.Join(path.Dir(u.target), ".agentbox-"+hex.EncodeToString(r[:])+".tmp")
-	f, err := fsys.Create(u.temp, mode, Exclusive)
+	u.temp = tempName(u.target)
+	f, err = fsys.Create(u.temp, mode, Exclusive)
 	if err != nil {
 		u.temp = ""
 		return nil, err
 	}
 	// The mode is asked for by name, so the umask must not narrow it.
-	if err := fsys.Chmod(u.temp, mode); err != nil {
+	err = fsys.Chmod(u.temp, mode)
+	if err == nil {
+		_ = keep.give(fsys, u.temp)
+		err = to.give(fsys, u.temp)
+	}
+	if err != nil {
 		_ = f.Close()
 		return nil, errors.Join(err, fsys.Remove(u.temp))
 	}
 	return f, nil
+}
+
+// tempName is a free name beside p.
+func tempName(p string) string {
+	var r [6]byte
+	_, _ = rand.Read(r[:])
+	return join(parent(p), tempPrefix+hex.EncodeToString(r[:])+tempSuffix)
+}
+
+// Names of files that are being written.
+const (
+	tempPrefix = ".agentbox-"
+	tempSuffix = ".tmp"
+)
+
+func isTemp(name string) bool {
+	return strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, tempSuffix)
 }
 
 // followLinks resolves links at the end of a path, so that replacing the file
@@ -141,7 +184,7 @@ func followLinks(fsys FS, p string) (string, error) {
 			return "", err
 		}
 		if !path.IsAbs(t) {
-			t = path.Dir(p) + "/" + t // not Join: it would resolve ".." before links
+			t = join(parent(p), t)
 		}
 		p = t
 	}

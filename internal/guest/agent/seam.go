@@ -92,6 +92,27 @@ type Files interface {
 	// empty: the default user). The FS must not be used after f returned; files
 	// that were opened through it may be.
 	As(user string, f func(FS) error) error
+	// Notify makes a source of changes that watches nothing yet.
+	Notify() (Notifier, error)
+}
+
+// Notifier tells of changes in directories that FS.Watch added, as inotify(7)
+// does: of what is directly in them.
+type Notifier interface {
+	// Next waits for changes. It returns an error after Close. One goroutine calls
+	// it.
+	Next() ([]Change, error)
+	// Remove watches a directory no more.
+	Remove(id int)
+	Close() error
+}
+
+// Change is one change in a directory.
+type Change struct {
+	ID   int // of the directory
+	Kind guestv1.WatchKind
+	Name string // in the directory; "": it was removed or renamed itself, and is no longer watched
+	Dir  bool   // what changed is a directory
 }
 
 // FS are file operations with the rights of one user. Paths are bytes, must not
@@ -101,13 +122,16 @@ type Files interface {
 type FS interface {
 	// Stat does not follow a link at the end of the path unless follow is set.
 	Stat(path string, follow bool) (*guestv1.FileInfo, error)
-	// Names lists a directory, sorted bytewise.
-	Names(path string) ([]string, error)
+	// Names lists a directory, sorted bytewise: at most limit names that come
+	// after the given one ("": from the first). more tells that there are others.
+	// Its memory is bounded by limit, not by the directory.
+	Names(path, after string, limit int) (names []string, more bool, err error)
 	Readlink(path string) (string, error)
 
 	// Open opens a regular file for reading. It never blocks: other types are
-	// refused.
-	Open(path string) (File, error)
+	// refused. known is what Stat has just said of it, nil if it was not asked: it
+	// spares a look.
+	Open(path string, known *guestv1.FileInfo) (File, error)
 	// Create opens a regular file for writing, and makes it with mode if it
 	// does not exist. It never blocks: other types are refused.
 	Create(path string, mode uint32, how CreateMode) (File, error)
@@ -116,12 +140,24 @@ type FS interface {
 	Symlink(target, path string) error
 	Link(old, path string) error
 	Chmod(path string, mode uint32) error // not for links
+	// Chown does not follow a link at the end of the path; -1 keeps an id.
+	Chown(path string, uid, gid int) error
+	// Owner reads "user", "user:group" or ":group", each a name or a number. What
+	// is not given is -1.
+	Owner(spec string) (uid, gid int, err error)
 	Chtimes(path string, mtime time.Time) error
 	// Rename replaces what is at to only with overwrite.
 	Rename(from, to string, overwrite bool) error
+	// Watch adds a directory to a notifier, and returns its id there: the same one
+	// for a directory that was added before.
+	Watch(n Notifier, path string, follow bool) (id int, err error)
 	// Remove removes a file or an empty directory.
 	Remove(path string) error
 }
+
+// Umask is that of the agent: what it takes from the modes of new files must be
+// given to them afterwards.
+const Umask = 0o022
 
 // CreateMode tells what FS.Create does with a file that exists.
 type CreateMode int
@@ -132,9 +168,13 @@ const (
 	Exclusive                   // fail with EEXIST; a link at the end of the path is not followed
 )
 
-// File is an open regular file.
+// File is an open regular file, used by one goroutine at a time. It may be closed
+// twice.
 type File interface {
 	io.ReadWriteCloser
 	io.Seeker
 	Stat() (*guestv1.FileInfo, error)
+	Chmod(mode uint32) error
+	// Truncate sets the size; what is added reads as zeros.
+	Truncate(size int64) error
 }

@@ -29,16 +29,24 @@ func (s *session) handler() http.Handler {
 	mux.HandleFunc("POST "+guest.UnaryPrefix+"Quiesce", s.quiesce)
 	mux.HandleFunc("POST "+guest.PathExec, s.serveExec)
 	mux.HandleFunc("POST "+guest.PathAttach, s.serveAttach)
-	f := &files{s.agent.opt.Files, make(chan struct{}, tarSlots)}
+	f := newFiles(s.agent.opt.Files)
 	guest.Handle(mux, "Stat", f.stat)
 	guest.Handle(mux, "List", f.list)
 	guest.Handle(mux, "Mkdir", f.mkdir)
 	guest.Handle(mux, "Move", f.move)
 	guest.Handle(mux, "Remove", f.remove)
+	guest.Handle(mux, "Copy", f.copy)
+	guest.Handle(mux, "Chmod", f.chmod)
+	guest.Handle(mux, "Chown", f.chown)
+	guest.Handle(mux, "Symlink", f.symlink)
+	guest.Handle(mux, "Readlink", f.readlink)
+	guest.Handle(mux, "Glob", f.glob)
+	guest.Handle(mux, "Search", f.search)
+	mux.HandleFunc("GET "+guest.PathWatch, f.watch)
 	mux.HandleFunc("GET "+guest.PathFiles, f.get)
 	mux.HandleFunc("PUT "+guest.PathFiles, f.put)
-	mux.HandleFunc("GET "+guest.PathTar, f.getTar)
-	mux.HandleFunc("PUT "+guest.PathTar, f.putTar)
+	mux.HandleFunc("GET "+guest.PathTar, f.getArchive)
+	mux.HandleFunc("PUT "+guest.PathTar, f.putArchive)
 	return mux
 }
 

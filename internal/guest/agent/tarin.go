@@ -17,20 +17,16 @@ import (
 	"agentbox/internal/guest"
 )
 
-// MaxTarEntries is the most entries that one upload may have: above real trees
-// (a large node_modules has 200,000), below what makes a sandbox useless.
-const MaxTarEntries = 500_000
-
 // tarIn unpacks an archive that nobody vouches for. Nothing is made outside
 // root: names with "..", absolute names, and names that lead through a link are
 // refused, whatever is there already. The entries belong to the user who
 // unpacks; privilege bits are dropped.
 type tarIn struct {
-	fsys                 FS
-	ctx                  context.Context
-	root                 string
-	maxBytes, maxEntries int64 // 0: none, MaxTarEntries
-	buf                  []byte
+	fsys FS
+	ctx  context.Context
+	root string
+	o    ExtractOptions
+	buf  []byte
 
 	bytes, entries int64
 	checked        string   // directory, below root, that is known to be one
@@ -45,34 +41,19 @@ type tarDir struct {
 // maxTimes bounds how many directories get their times.
 const maxTimes = 20_000
 
-// Extract unpacks an archive below root as tarIn does; maxBytes 0 is no limit.
-func Extract(ctx context.Context, fsys FS, root string, r io.Reader, maxBytes, maxEntries int64) error {
-	t := &tarIn{ctx: ctx, fsys: fsys, root: root, maxBytes: maxBytes, maxEntries: maxEntries, buf: make([]byte, treeBuffer)}
-	return t.extract(r)
-}
-
 func (t *tarIn) extract(r io.Reader) error {
-	i, err := t.fsys.Stat(t.root, true)
-	if err != nil {
-		return err
-	}
-	if !isDir(i) {
-		return guest.Errorf(errdefs.ErrInvalidArgument, "unpack into %s: not a directory", t.root)
-	}
-	if t.maxEntries == 0 {
-		t.maxEntries = MaxTarEntries
-	}
 	in := tar.NewReader(r)
 	for {
 		h, err := in.Next()
-		if err == io.EOF {
+		switch {
+		case err == io.EOF:
 			return t.finish(r)
-		}
-		if err != nil {
-			return guest.Errorf(errdefs.ErrInvalidArgument, "read the archive after %d entries: %v", t.entries, err)
-		}
-		if err := t.ctx.Err(); err != nil {
+		case errors.Is(err, errTooLarge):
 			return err
+		case err != nil:
+			return guest.Errorf(errdefs.ErrInvalidArgument, "read the archive after %d entries: %v", t.entries, err)
+		case t.ctx.Err() != nil:
+			return t.ctx.Err()
 		}
 		if err := t.entry(h, in); err != nil {
 			return err
@@ -92,18 +73,16 @@ func (t *tarIn) finish(rest io.Reader) error {
 	return err
 }
 
-// refuse names the entry that an error is about.
+// refuse names the entry that an error is about. Whatever is wrong with it is the
+// archive's fault, unless it is a limit or the kernel said so.
 func refuse(h *tar.Header, err error) error {
+	m, _ := guest.EncodeError(err)
+	if m.GetErrno() == 0 && !errdefs.IsResourceExhausted(err) {
+		m, _ = guest.EncodeError(errdefs.ErrInvalidArgument)
+	}
 	e := guest.Errorf(errdefs.ErrInvalidArgument, "entry %q: %v", h.Name, err)
-	var g *guest.Error
-	if errors.As(e, &g) {
-		g.Path = h.Name
-	}
-	if m, _ := guest.EncodeError(err); m.GetErrno() != 0 { // the kernel said so
-		m.Message, m.Path = g.Message, []byte(h.Name)
-		return guest.DecodeError(m)
-	}
-	return e
+	m.Message, m.Path = strings.ToValidUTF8(e.Error(), "\uFFFD"), []byte(h.Name)
+	return guest.DecodeError(m)
 }
 
 func refused(h *tar.Header, why string) error { return refuse(h, errors.New(why)) }
@@ -112,13 +91,19 @@ func (t *tarIn) entry(h *tar.Header, body io.Reader) error {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return nil
 	}
-	if t.entries++; t.entries > t.maxEntries {
-		return refused(h, "the archive has too many entries")
+	if t.entries++; t.entries > t.o.MaxEntries {
+		return refuse(h, errTooMany)
 	}
 	elements, ok := clean(h.Name)
-	if !ok {
+	switch {
+	case !ok:
 		return refused(h, "the name leads outside of the target")
+	case len(elements) > maxLevels || len(h.Name) > maxPath:
+		return refused(h, "the name is too long")
+	case t.o.Strip > 0 && len(elements) <= t.o.Strip:
+		return nil
 	}
+	elements = elements[t.o.Strip:]
 	if len(elements) == 0 {
 		if h.Typeflag != tar.TypeDir {
 			return refused(h, "only a directory can be the target itself")
@@ -134,6 +119,9 @@ func (t *tarIn) entry(h *tar.Header, body io.Reader) error {
 	case tar.TypeDir:
 		err = t.dir(h, p)
 	case tar.TypeReg:
+		if isSparse(h) {
+			return refused(h, "sparse entries are not unpacked")
+		}
 		err = t.file(h, p, body)
 	case tar.TypeSymlink:
 		err = t.link(h, p, func() error { return t.fsys.Symlink(h.Linkname, p) })
@@ -146,6 +134,17 @@ func (t *tarIn) entry(h *tar.Header, body io.Reader) error {
 		return refuse(h, err)
 	}
 	return nil
+}
+
+// isSparse tells whether a header stands for more bytes than the archive holds:
+// some hundred bytes could fill any disk.
+func isSparse(h *tar.Header) bool {
+	for k := range h.PAXRecords {
+		if strings.HasPrefix(k, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 // parents makes the directories that lead to an entry; each must be a real one.
@@ -193,22 +192,24 @@ func (t *tarIn) dir(h *tar.Header, p string) error {
 }
 
 func (t *tarIn) file(h *tar.Header, p string, body io.Reader) error {
-	if t.bytes += h.Size; t.maxBytes > 0 && t.bytes > t.maxBytes {
-		return errors.New("the archive holds too many bytes")
-	}
-	if err := t.clear(p); err != nil {
-		return err
+	if t.bytes += h.Size; t.o.MaxBytes > 0 && t.bytes > t.o.MaxBytes {
+		return errTooLarge
 	}
 	f, err := t.fsys.Create(p, uint32(h.Mode)&permsMask, Exclusive)
+	if errors.Is(err, fs.ErrExist) {
+		if err = t.clear(p); err == nil {
+			f, err = t.fsys.Create(p, uint32(h.Mode)&permsMask, Exclusive)
+		}
+	}
 	if err != nil {
 		return err
 	}
 	_, err = io.CopyBuffer(writerOnly{f}, body, t.buf)
+	if mode := uint32(h.Mode) & permsMask; err == nil && mode&Umask != 0 {
+		err = f.Chmod(mode) // which the umask narrowed
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		_ = t.fsys.Remove(p)
-		return err
-	}
-	if err := t.fsys.Chmod(p, uint32(h.Mode)&permsMask); err != nil {
 		return err
 	}
 	return t.fsys.Chtimes(p, h.ModTime)
@@ -242,9 +243,10 @@ func (t *tarIn) link(h *tar.Header, p string, make func() error) error {
 // hardLink links to another entry: below root, through no link, a regular file.
 func (t *tarIn) hardLink(h *tar.Header, p string) error {
 	elements, ok := clean(h.Linkname)
-	if !ok || len(elements) == 0 {
+	if !ok || len(elements) <= t.o.Strip {
 		return errors.New("the hard link leads outside of the target")
 	}
+	elements = elements[t.o.Strip:]
 	old := t.root
 	var i *guestv1.FileInfo
 	for n, e := range elements {

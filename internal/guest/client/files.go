@@ -2,18 +2,13 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"net/http"
-	"net/url"
 	"path"
-	"strconv"
+	"strings"
 	"time"
 
 	guestv1 "agentbox/internal/gen/guest/v1"
-	"agentbox/internal/guest"
 )
 
 // FileInfo describes a file of the guest. Path, Name and Target are bytes.
@@ -25,7 +20,7 @@ type FileInfo struct {
 	Size                int64
 	Mtime, Atime, Ctime time.Time
 	Nlink               uint32
-	Ino                 uint64
+	Dev, Ino            uint64 // equal for two names of one file
 }
 
 // StatOptions govern Stat.
@@ -47,22 +42,47 @@ func (s *Session) Stat(ctx context.Context, name string, o StatOptions) (FileInf
 // ListOptions govern List.
 type ListOptions struct {
 	User   string
+	Depth  int    // levels of directories; 0: 1, the directory's own entries; at most 64
 	Limit  int    // entries at most; 0: 1,000; at most 10,000
 	Cursor string // what the call before returned
 }
 
-// List describes a directory's entries, sorted by name. next is the cursor of
-// what follows, "" at the end.
+// List describes what is in a directory. A directory comes before what is in it,
+// the entries of one directory are sorted by name, bytewise; that order is also
+// what makes cursors work while the tree changes. Links are not followed but for
+// name itself. Directories that the user may not read are listed without what is
+// in them. next is the cursor of what follows, "" at the end. An answer may hold
+// fewer entries than Limit when it would be larger than 8 MiB.
 func (s *Session) List(ctx context.Context, name string, o ListOptions) (entries []FileInfo, next string, err error) {
 	a := new(guestv1.ListResponse)
-	q := &guestv1.ListRequest{Path: []byte(name), User: o.User, Limit: uint32(max(o.Limit, 0)), Cursor: []byte(o.Cursor)}
+	q := &guestv1.ListRequest{
+		Path: []byte(name), User: o.User, Depth: uint32(max(o.Depth, 0)), Limit: uint32(max(o.Limit, 0)), Cursor: []byte(o.Cursor),
+	}
 	if err := s.call(ctx, "List", q, a); err != nil {
 		return nil, "", fmt.Errorf("list %q: %w", name, err)
 	}
-	for _, i := range a.GetEntries() {
-		entries = append(entries, fileInfo(i, path.Join(name, string(i.GetName()))))
+	return infosBelow(name, a.GetEntries()), string(a.GetNextCursor()), nil
+}
+
+// infosBelow are entries of a tree with the paths that lead to them.
+func infosBelow(root string, list []*guestv1.FileInfo) []FileInfo {
+	var entries []FileInfo
+	for _, i := range list {
+		entries = append(entries, fileInfo(i, below(root, string(i.GetPath()))))
 	}
-	return entries, string(a.GetNextCursor()), nil
+	return entries
+}
+
+// below is the path of something in a tree. Not path.Join: it would resolve ".."
+// in root before links.
+func below(root, rel string) string {
+	switch {
+	case rel == "":
+		return root
+	case strings.HasSuffix(root, "/"):
+		return root + rel
+	}
+	return root + "/" + rel
 }
 
 // MkdirOptions govern Mkdir.
@@ -70,11 +90,12 @@ type MkdirOptions struct {
 	User    string
 	Mode    fs.FileMode // permissions; 0: 0755
 	Parents bool        // make them too, and accept a directory that exists
+	Owner   string      // of what is made, as in Chown; "": the user
 }
 
 // Mkdir makes a directory.
 func (s *Session) Mkdir(ctx context.Context, name string, o MkdirOptions) error {
-	q := &guestv1.MkdirRequest{Path: []byte(name), User: o.User, Mode: uint32(o.Mode.Perm()), Parents: o.Parents}
+	q := &guestv1.MkdirRequest{Path: []byte(name), User: o.User, Mode: uint32(o.Mode.Perm()), Parents: o.Parents, Owner: o.Owner}
 	if err := s.call(ctx, "Mkdir", q, new(guestv1.MkdirResponse)); err != nil {
 		return fmt.Errorf("make directory %q: %w", name, err)
 	}
@@ -111,149 +132,12 @@ func (s *Session) Remove(ctx context.Context, name string, o RemoveOptions) erro
 	return nil
 }
 
-// ReadOptions govern ReadFile.
-type ReadOptions struct {
-	User           string
-	Offset, Length int64 // Length 0: to the end
-}
-
-// ReadFile streams a regular file. The guest may send without end: the caller
-// bounds what it takes. Reading ends with the context or Close.
-func (s *Session) ReadFile(ctx context.Context, name string, o ReadOptions) (io.ReadCloser, error) {
-	q := url.Values{"path": {name}, "user": {o.User}}
-	setNumber(q, "offset", o.Offset, 10)
-	setNumber(q, "length", o.Length, 10)
-	b, err := s.get(ctx, guest.PathFiles, q)
-	if err != nil {
-		return nil, fmt.Errorf("read %q: %w", name, err)
-	}
-	return b, nil
-}
-
-// WriteOptions govern WriteFile.
-type WriteOptions struct {
-	User    string
-	Mode    fs.FileMode // permissions; 0: those of the file, else 0644
-	Append  bool        // write at the end
-	Atomic  bool        // the file changes when all was written, or not at all
-	Parents bool        // make missing directories
-}
-
-// WriteFile writes a file from r to its end.
-func (s *Session) WriteFile(ctx context.Context, name string, r io.Reader, o WriteOptions) error {
-	q := url.Values{"path": {name}, "user": {o.User}}
-	setNumber(q, "mode", int64(o.Mode.Perm()), 8)
-	setFlag(q, "append", o.Append)
-	setFlag(q, "atomic", o.Atomic)
-	setFlag(q, "parents", o.Parents)
-	if err := s.put(ctx, guest.PathFiles, q, r); err != nil {
-		return fmt.Errorf("write %q: %w", name, err)
-	}
-	return nil
-}
-
-// TarOptions govern GetTar and PutTar.
-type TarOptions struct {
-	User string
-	// Only for GetTar: entries without content tell of FIFOs, devices and, as
-	// guest.TarSocket, sockets, which are else left out. An agent that does not
-	// know how leaves them out.
-	Special bool
-	// Only for PutTar:
-	Parents    bool  // make the target and missing directories above it
-	MaxBytes   int64 // of all files together; 0: as the disk allows
-	MaxEntries int64 // 0: 500,000, which is also the most
-}
-
-// GetTar streams a tree as a tar archive: regular files, directories and links,
-// with names relative to the path. The archive comes from inside the sandbox:
-// the caller trusts no name in it, and bounds what it takes.
-func (s *Session) GetTar(ctx context.Context, name string, o TarOptions) (io.ReadCloser, error) {
-	q := url.Values{"path": {name}, "user": {o.User}}
-	setFlag(q, "special", o.Special)
-	b, err := s.get(ctx, guest.PathTar, q)
-	if err != nil {
-		return nil, fmt.Errorf("read tree %q: %w", name, err)
-	}
-	return b, nil
-}
-
-// PutTar unpacks a tar archive into a directory. Entries that lead outside of
-// it, or are no files, directories and links, are refused: the error is
-// InvalidArgument and has the entry's name. What came before stays.
-func (s *Session) PutTar(ctx context.Context, name string, r io.Reader, o TarOptions) error {
-	q := url.Values{"path": {name}, "user": {o.User}}
-	setFlag(q, "parents", o.Parents)
-	setNumber(q, "max_bytes", o.MaxBytes, 10)
-	setNumber(q, "max_entries", o.MaxEntries, 10)
-	if err := s.put(ctx, guest.PathTar, q, r); err != nil {
-		return fmt.Errorf("unpack into %q: %w", name, err)
-	}
-	return nil
-}
-
-func setNumber(q url.Values, name string, n int64, base int) {
-	if n != 0 {
-		q.Set(name, strconv.FormatInt(n, base))
-	}
-}
-
-func setFlag(q url.Values, name string, on bool) {
-	if on {
-		q.Set(name, "1")
-	}
-}
-
-func (s *Session) get(ctx context.Context, path string, q url.Values) (io.ReadCloser, error) {
-	a, err := s.do(ctx, http.MethodGet, path, q, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	return &body{ctx: ctx, a: a}, nil
-}
-
-func (s *Session) put(ctx context.Context, path string, q url.Values, r io.Reader) error {
-	a, err := s.do(ctx, http.MethodPut, path, q, nil, r)
-	if err != nil {
-		return err
-	}
-	a.close()
-	return nil
-}
-
-// body is a file's content on its way from the guest.
-type body struct {
-	ctx context.Context
-	a   *answer
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.a.Body.Read(p)
-	switch {
-	case err == nil:
-		return n, nil
-	case errors.Is(err, io.EOF):
-		if told := guest.DecodeTrailer(b.a.Trailer.Get(guest.ErrorTrailer)); told != nil {
-			return n, told
-		}
-		return n, io.EOF
-	case b.ctx.Err() != nil:
-		return n, context.Cause(b.ctx)
-	}
-	return n, err
-}
-
-func (b *body) Close() error {
-	b.a.close()
-	return nil
-}
-
 func fileInfo(m *guestv1.FileInfo, p string) FileInfo {
 	return FileInfo{
 		Path: p, Name: path.Base(p), Target: string(m.GetTarget()), Mode: fileMode(m.GetMode()),
 		UID: m.GetUid(), GID: m.GetGid(), User: m.GetUser(), Group: m.GetGroup(), Size: m.GetSize(),
 		Mtime: time.Unix(0, m.GetMtimeNs()), Atime: time.Unix(0, m.GetAtimeNs()), Ctime: time.Unix(0, m.GetCtimeNs()),
-		Nlink: m.GetNlink(), Ino: m.GetIno(),
+		Nlink: m.GetNlink(), Dev: m.GetDev(), Ino: m.GetIno(),
 	}
 }
 

@@ -27,7 +27,7 @@ func Init(build string) error {
 	if err != nil {
 		return err
 	}
-	unix.Umask(0o022)
+	unix.Umask(agent.Umask)
 	groups, err := openCgroups()
 	if err != nil {
 		warn(err) // commands run without, and /proc shows their trees

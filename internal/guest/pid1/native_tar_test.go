@@ -5,11 +5,11 @@ package pid1
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,7 +20,6 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"agentbox/internal/guest"
 	"agentbox/internal/guest/agent"
 	"agentbox/internal/guest/client"
 )
@@ -43,12 +42,12 @@ func TestTarRoundTrip(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(from, "fifo"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.GetTar(soon(t), from, client.TarOptions{})
+	r, err := s.GetArchive(soon(t), from, client.ArchiveOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if err := s.PutTar(soon(t), to, r, client.TarOptions{Parents: true}); err != nil {
+	if err := s.PutArchive(soon(t), to, r, client.UnpackOptions{Parents: true}); err != nil {
 		t.Fatal(err)
 	}
 	for name, content := range want {
@@ -120,7 +119,7 @@ func TestFS06HostileArchives(t *testing.T) {
 				t.Fatal(err)
 			}
 			to := filepath.Join(dir, "to")
-			err := s.PutTar(soon(t), to, bytes.NewReader(archive(t, c.entries...)), client.TarOptions{Parents: true})
+			err := s.PutArchive(soon(t), to, bytes.NewReader(archive(t, c.entries...)), client.UnpackOptions{Parents: true})
 			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), fmt.Sprintf("entry %q", c.culprit)) {
 				t.Errorf("got %v", err)
 			}
@@ -136,15 +135,21 @@ func TestArchiveLimits(t *testing.T) {
 	s := dial(t)
 	b := archive(t, tar.Header{Name: "a"}, tar.Header{Name: "b"}, tar.Header{Name: "c"})
 	for name, c := range map[string]struct {
-		b []byte
-		o client.TarOptions
+		b  []byte
+		o  client.UnpackOptions
+		is func(error) bool
 	}{
-		"entries":  {b, client.TarOptions{MaxEntries: 2}},
-		"bytes":    {b, client.TarOptions{MaxBytes: 10}},
-		"size lie": {b[:515], client.TarOptions{}},
-		"rubbish":  {bytes.Repeat([]byte{7}, 2000), client.TarOptions{}},
+		"entries":     {b, client.UnpackOptions{MaxEntries: 2}, errdefs.IsResourceExhausted},
+		"bytes":       {b, client.UnpackOptions{MaxBytes: 10}, errdefs.IsResourceExhausted},
+		"size lie":    {b[:515], client.UnpackOptions{}, errdefs.IsInvalidArgument},
+		"rubbish":     {bytes.Repeat([]byte{7}, 2000), client.UnpackOptions{}, errdefs.IsInvalidArgument},
+		"no gzip":     {b, client.UnpackOptions{Format: client.TarGz}, errdefs.IsInvalidArgument},
+		"zip":         {b, client.UnpackOptions{Format: client.Zip}, errdefs.IsInvalidArgument},
+		"cut gzip":    {gzipped(t, b)[:60], client.UnpackOptions{Format: client.TarGz}, errdefs.IsInvalidArgument},
+		"strip a lot": {b, client.UnpackOptions{Strip: 10_000}, errdefs.IsInvalidArgument},
+		"too deep":    {archive(t, tar.Header{Name: strings.Repeat("d/", 300) + "f"}), client.UnpackOptions{}, errdefs.IsInvalidArgument},
 	} {
-		if err := s.PutTar(soon(t), t.TempDir(), bytes.NewReader(c.b), c.o); !errdefs.IsInvalidArgument(err) {
+		if err := s.PutArchive(soon(t), t.TempDir(), bytes.NewReader(c.b), c.o); !c.is(err) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -154,7 +159,7 @@ func TestArchiveLimits(t *testing.T) {
 func TestESC17NoPrivilegeBits(t *testing.T) {
 	s, dir := dial(t), t.TempDir()
 	h := tar.Header{Name: "su", Mode: 0o6755, Uid: 0, Gid: 0}
-	if err := s.PutTar(soon(t), dir, bytes.NewReader(archive(t, h)), client.TarOptions{}); err != nil {
+	if err := s.PutArchive(soon(t), dir, bytes.NewReader(archive(t, h)), client.UnpackOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	i, err := os.Stat(filepath.Join(dir, "su"))
@@ -163,17 +168,35 @@ func TestESC17NoPrivilegeBits(t *testing.T) {
 	}
 }
 
+func gzipped(t testing.TB, b []byte) []byte {
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	if _, err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return z.Bytes()
+}
+
 func FuzzTarIntake(f *testing.F) {
-	f.Add(archive(f, tar.Header{Name: "a/b"}, tar.Header{Name: "l", Linkname: "..", Typeflag: tar.TypeSymlink}, tar.Header{Name: "l/x"}))
-	f.Add(archive(f, tar.Header{Name: "../x"}, tar.Header{Name: "h", Linkname: "a", Typeflag: tar.TypeLink}))
+	a := archive(f, tar.Header{Name: "a/b"}, tar.Header{Name: "l", Linkname: "..", Typeflag: tar.TypeSymlink}, tar.Header{Name: "l/x"})
+	b := archive(f, tar.Header{Name: "../x"}, tar.Header{Name: "h", Linkname: "a", Typeflag: tar.TypeLink})
+	for _, seed := range [][]byte{a, b} {
+		f.Add(seed, "tar", 0)
+		f.Add(gzipped(f, seed), "tar.gz", 1)
+	}
 	fsys := &fileSystem{users: newUsers(), dir: "/"}
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Fuzz(func(t *testing.T, b []byte, format string, strip int) {
 		dir := t.TempDir()
 		to := filepath.Join(dir, "to")
 		if err := os.Mkdir(to, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		_ = agent.Extract(t.Context(), fsys, to, bytes.NewReader(b), 1<<20, 1_000)
+		_ = agent.Extract(t.Context(), fsys, to, bytes.NewReader(b), agent.ExtractOptions{
+			Format: format, MaxBytes: 1 << 20, MaxEntries: 1_000, Strip: max(strip, 0),
+		})
 		if names, _ := os.ReadDir(dir); len(names) != 1 {
 			t.Errorf("something was made outside: %v", names)
 		}
@@ -186,8 +209,8 @@ func FuzzTarIntake(f *testing.F) {
 	})
 }
 
-// What is no file, directory or link is named when it is asked for, so that
-// nobody misses it in silence.
+// What is no file, directory or link is named, so that nobody misses it in
+// silence.
 func TestSpecialFilesOfTree(t *testing.T) {
 	s, dir := dial(t), t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
@@ -198,25 +221,19 @@ func TestSpecialFilesOfTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	for special, want := range map[bool]map[string]byte{false: {}, true: {"fifo": tar.TypeFifo, "socket": guest.TarSocket}} {
-		r, err := s.GetTar(soon(t), dir, client.TarOptions{Special: special})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := map[string]byte{}
-		for a := tar.NewReader(r); ; {
-			h, err := a.Next()
-			if err == io.EOF {
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			got[h.Name] = h.Typeflag
-		}
-		r.Close()
-		if !maps.Equal(got, want) {
-			t.Errorf("special %v: got %v, want %v", special, got, want)
-		}
+	r, err := s.GetArchive(soon(t), dir, client.ArchiveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if h, err := tar.NewReader(r).Next(); err != io.EOF {
+		t.Errorf("got %+v, %v", h, err)
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		t.Error(err)
+	}
+	want := []client.SkippedFile{{Path: "fifo", Reason: client.SkipFIFO}, {Path: "socket", Reason: client.SkipSocket}}
+	if left := r.Skipped(); left.Total != 2 || !slices.Equal(left.First, want) {
+		t.Errorf("left out: %+v", left)
 	}
 }

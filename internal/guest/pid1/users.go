@@ -132,6 +132,30 @@ func memberships(group []entry, id identity) []uint32 {
 	return ids
 }
 
+// owner reads "user", "user:group" or ":group"; -1 is what is not given.
+func (u *users) owner(s string) (uid, gid int, err error) {
+	name, group, hasGroup := strings.Cut(s, ":")
+	if name == "" && group == "" {
+		return 0, 0, guest.Errorf(errdefs.ErrInvalidArgument, "the owner is neither a user nor a group")
+	}
+	uid, gid = -1, -1
+	if name != "" {
+		id, err := u.lookup(name)
+		if err != nil {
+			return 0, 0, err
+		}
+		uid = int(id.uid)
+	}
+	if hasGroup && group != "" {
+		id, err := u.lookup("0:" + group)
+		if err != nil {
+			return 0, 0, err
+		}
+		gid = int(id.gid)
+	}
+	return uid, gid, nil
+}
+
 // names of a file's owner, "" when there is none.
 func (u *users) names(uid, gid uint32) (user, group string) {
 	u.mu.Lock()
@@ -172,7 +196,7 @@ func (t *table) load(parse func([]byte) []entry) []entry {
 // readFile reads a file of bounded size; one that can't be read, or is not a
 // regular one any more, is empty.
 func readFile(name string) []byte {
-	fd, err := open(name, unix.O_RDONLY, 0)
+	fd, err := openAt(unix.AT_FDCWD, name, unix.O_RDONLY, 0)
 	if err != nil {
 		return nil
 	}

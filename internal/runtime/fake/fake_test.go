@@ -13,7 +13,11 @@ import (
 	"agentbox/internal/sandbox"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A server that refused an upload lingers for half a second, as net/http does so
+// that its answer arrives.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
 
 // factory gives each directory of the suite a host of its own.
 func factory(o fake.Options) runtimetest.Factory {

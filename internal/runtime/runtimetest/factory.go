@@ -69,6 +69,9 @@ func RunGuest(t *testing.T, f Factory) {
 		{"Jobs", false, jobCases},
 		{"Terminal", false, terminalCases},
 		{"Files", false, fileCases},
+		{"Trees", false, treeCases},
+		{"Search", false, searchCases},
+		{"Watch", false, watchCases},
 		{"Session", false, sessionCases},
 		{"Linux", true, linuxCases},
 	} {

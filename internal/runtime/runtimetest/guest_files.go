@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -25,6 +26,10 @@ var fileCases = []guestCase{
 	{"NotUTF8", testNotUTF8Names},
 	{"Tar", testTar},
 	{"HostileTar", testHostileTar},
+	{"ArchiveFormats", testArchiveFormats},
+	{"ArchiveOptions", testArchiveOptions},
+	{"ArchiveSkips", testArchiveSkips},
+	{"ArchiveBomb", testArchiveBomb},
 	{"Full", testFull},
 }
 
@@ -309,6 +314,9 @@ func testNotUTF8Names(g *guest) {
 func testFull(g *guest) {
 	err := g.s.WriteFile(g.ctx, "/tmp/huge", &brokenReader{n: 256 << 20}, client.WriteOptions{})
 	g.want("write 256 MiB to a disk of 64", err, errdefs.IsResourceExhausted)
+	if !errors.Is(err, syscall.ENOSPC) {
+		g.Errorf("a full disk is told as %v", err)
+	}
 	g.ok(g.s.Remove(g.ctx, "/tmp/huge", client.RemoveOptions{}))
 	g.write("/tmp/small", "ok", client.WriteOptions{})
 	if got := g.read("/tmp/small", client.ReadOptions{}); got != "ok" {

@@ -16,6 +16,9 @@ var linuxCases = []guestCase{
 	{"AgentIsOutOfReach", testAgentOutOfReach},
 	{"NothingInherited", testNothingInherited},
 	{"Disk", testDisk},
+	{"DeepTree", testDeepTree},
+	{"ProcFiles", testProcFiles},
+	{"SparseFiles", testSparseFiles},
 	{"AnswersUnderLoad", testLoad},
 }
 

@@ -42,7 +42,7 @@ func testTar(g *guest) {
 		tar.Header{Name: "x/y/z", Typeflag: tar.TypeReg},
 		tar.Header{Name: "d/" + notUTF8, Typeflag: tar.TypeReg},
 	)
-	g.ok(g.s.PutTar(g.ctx, "/tmp/tar/in", bytes.NewReader(in), client.TarOptions{Parents: true}))
+	g.ok(g.s.PutArchive(g.ctx, "/tmp/tar/in", bytes.NewReader(in), client.UnpackOptions{Parents: true}))
 	if got := g.read("/tmp/tar/in/d/l", client.ReadOptions{}); got != "d/f" {
 		g.Errorf("read %q", got)
 	}
@@ -50,7 +50,7 @@ func testTar(g *guest) {
 	if err != nil || i.Mode != 0o755 || i.UID != 1000 || i.Nlink != 2 {
 		g.Errorf("got %+v, %v", i, err)
 	}
-	r, err := g.s.GetTar(g.ctx, "/tmp/tar/in", client.TarOptions{})
+	r, err := g.s.GetArchive(g.ctx, "/tmp/tar/in", client.ArchiveOptions{})
 	g.ok(err)
 	defer r.Close()
 	got := map[string]string{}
@@ -71,7 +71,7 @@ func testTar(g *guest) {
 			g.Errorf("%q is %q, want %q", name, got[name], want)
 		}
 	}
-	_, err = g.s.GetTar(g.ctx, "/tmp/none", client.TarOptions{})
+	_, err = g.s.GetArchive(g.ctx, "/tmp/none", client.ArchiveOptions{})
 	g.want("a tree that is not there", err, errdefs.IsNotFound)
 }
 
@@ -91,7 +91,7 @@ func testHostileTar(g *guest) {
 		"cut":              archive(file("f"))[:512],
 		"no tar":           []byte(strings.Repeat("no tar at all ", 100)),
 	} {
-		err := g.s.PutTar(g.ctx, "/tmp/hostile", bytes.NewReader(a), client.TarOptions{Parents: true})
+		err := g.s.PutArchive(g.ctx, "/tmp/hostile", bytes.NewReader(a), client.UnpackOptions{Parents: true})
 		if err == nil {
 			g.Errorf("%s: was taken", name)
 		}
@@ -101,10 +101,8 @@ func testHostileTar(g *guest) {
 		g.Errorf("a file outside was changed to %q", got)
 	}
 	many := archive(file("1"), file("2"), file("3"))
-	if err := g.s.PutTar(g.ctx, "/tmp/many", bytes.NewReader(many), client.TarOptions{Parents: true, MaxEntries: 2}); err == nil {
-		g.Error("three files were taken where two may be")
-	}
-	if err := g.s.PutTar(g.ctx, "/tmp/much", bytes.NewReader(many), client.TarOptions{Parents: true, MaxBytes: 2}); err == nil {
-		g.Error("three bytes were taken where two may be")
-	}
+	err := g.s.PutArchive(g.ctx, "/tmp/many", bytes.NewReader(many), client.UnpackOptions{Parents: true, MaxEntries: 2})
+	g.want("three files where two may be", err, errdefs.IsResourceExhausted)
+	err = g.s.PutArchive(g.ctx, "/tmp/much", bytes.NewReader(many), client.UnpackOptions{Parents: true, MaxBytes: 2})
+	g.want("three bytes where two may be", err, errdefs.IsResourceExhausted)
 }

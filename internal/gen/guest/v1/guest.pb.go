@@ -86,6 +86,67 @@ func (Outcome) EnumDescriptor() ([]byte, []int) {
 	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{0}
 }
 
+type WatchKind int32
+
+const (
+	WatchKind_WATCH_KIND_UNSPECIFIED WatchKind = 0
+	WatchKind_WATCH_KIND_CREATE      WatchKind = 1
+	WatchKind_WATCH_KIND_WRITE       WatchKind = 2
+	WatchKind_WATCH_KIND_REMOVE      WatchKind = 3
+	WatchKind_WATCH_KIND_RENAME      WatchKind = 4 // the name is gone; the new one, if it is watched, is a CREATE
+	WatchKind_WATCH_KIND_CHMOD       WatchKind = 5
+	WatchKind_WATCH_KIND_OVERFLOW    WatchKind = 6 // events were lost, or a directory is not followed
+)
+
+// Enum value maps for WatchKind.
+var (
+	WatchKind_name = map[int32]string{
+		0: "WATCH_KIND_UNSPECIFIED",
+		1: "WATCH_KIND_CREATE",
+		2: "WATCH_KIND_WRITE",
+		3: "WATCH_KIND_REMOVE",
+		4: "WATCH_KIND_RENAME",
+		5: "WATCH_KIND_CHMOD",
+		6: "WATCH_KIND_OVERFLOW",
+	}
+	WatchKind_value = map[string]int32{
+		"WATCH_KIND_UNSPECIFIED": 0,
+		"WATCH_KIND_CREATE":      1,
+		"WATCH_KIND_WRITE":       2,
+		"WATCH_KIND_REMOVE":      3,
+		"WATCH_KIND_RENAME":      4,
+		"WATCH_KIND_CHMOD":       5,
+		"WATCH_KIND_OVERFLOW":    6,
+	}
+)
+
+func (x WatchKind) Enum() *WatchKind {
+	p := new(WatchKind)
+	*p = x
+	return p
+}
+
+func (x WatchKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WatchKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentbox_guest_v1_guest_proto_enumTypes[1].Descriptor()
+}
+
+func (WatchKind) Type() protoreflect.EnumType {
+	return &file_agentbox_guest_v1_guest_proto_enumTypes[1]
+}
+
+func (x WatchKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WatchKind.Descriptor instead.
+func (WatchKind) EnumDescriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{1}
+}
+
 // Hello is the host's first message on a stream.
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1397,6 +1458,7 @@ type FileInfo struct {
 	Ino           uint64                 `protobuf:"varint,12,opt,name=ino,proto3" json:"ino,omitempty"`
 	User          string                 `protobuf:"bytes,13,opt,name=user,proto3" json:"user,omitempty"` // names, where the guest knows them
 	Group         string                 `protobuf:"bytes,14,opt,name=group,proto3" json:"group,omitempty"`
+	Dev           uint64                 `protobuf:"varint,15,opt,name=dev,proto3" json:"dev,omitempty"` // with ino: which file it is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1529,6 +1591,13 @@ func (x *FileInfo) GetGroup() string {
 	return ""
 }
 
+func (x *FileInfo) GetDev() uint64 {
+	if x != nil {
+		return x.Dev
+	}
+	return 0
+}
+
 type StatRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
@@ -1639,6 +1708,7 @@ type ListRequest struct {
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	Limit         uint32                 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`  // entries in one answer; 0: 1,000; at most 10,000
 	Cursor        []byte                 `protobuf:"bytes,4,opt,name=cursor,proto3" json:"cursor,omitempty"` // of the answer before
+	Depth         uint32                 `protobuf:"varint,5,opt,name=depth,proto3" json:"depth,omitempty"`  // levels of directories; 0: 1, the directory's own entries; at most 64
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1701,10 +1771,19 @@ func (x *ListRequest) GetCursor() []byte {
 	return nil
 }
 
+func (x *ListRequest) GetDepth() uint32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
 type ListResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Entries       []*FileInfo            `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`                         // sorted by name, bytewise
-	NextCursor    []byte                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: that was all
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Paths are relative to the directory. A directory comes before what is in
+	// it; the entries of one directory are sorted by name, bytewise.
+	Entries       []*FileInfo `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	NextCursor    []byte      `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: that was all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1759,6 +1838,7 @@ type MkdirRequest struct {
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	Mode          uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"` // 0: 0755
 	Parents       bool                   `protobuf:"varint,4,opt,name=parents,proto3" json:"parents,omitempty"`
+	Owner         string                 `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"` // as in ChownRequest; empty: the user
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1819,6 +1899,13 @@ func (x *MkdirRequest) GetParents() bool {
 		return x.Parents
 	}
 	return false
+}
+
+func (x *MkdirRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 type MkdirResponse struct {
@@ -2057,6 +2144,1257 @@ func (*RemoveResponse) Descriptor() ([]byte, []int) {
 	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{28}
 }
 
+// Skipped is something in a tree that a call left out, and why: "fifo", "socket",
+// "device", "denied", "size" or "count".
+type Skipped struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Skipped) Reset() {
+	*x = Skipped{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Skipped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Skipped) ProtoMessage() {}
+
+func (x *Skipped) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
+func (*Skipped) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Skipped) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *Skipped) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// SkippedList is what was left out of a tree: all of it counted, the first of
+// it by name.
+type SkippedList struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Total         uint64                 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
+	First         []*Skipped             `protobuf:"bytes,2,rep,name=first,proto3" json:"first,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SkippedList) Reset() {
+	*x = SkippedList{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SkippedList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SkippedList) ProtoMessage() {}
+
+func (x *SkippedList) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SkippedList.ProtoReflect.Descriptor instead.
+func (*SkippedList) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *SkippedList) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *SkippedList) GetFirst() []*Skipped {
+	if x != nil {
+		return x.First
+	}
+	return nil
+}
+
+type CopyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          []byte                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            []byte                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	Recursive     bool                   `protobuf:"varint,4,opt,name=recursive,proto3" json:"recursive,omitempty"` // a directory with what is in it
+	Overwrite     bool                   `protobuf:"varint,5,opt,name=overwrite,proto3" json:"overwrite,omitempty"` // replace files; add to directories
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyRequest) Reset() {
+	*x = CopyRequest{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyRequest) ProtoMessage() {}
+
+func (x *CopyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
+func (*CopyRequest) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *CopyRequest) GetFrom() []byte {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *CopyRequest) GetTo() []byte {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *CopyRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *CopyRequest) GetRecursive() bool {
+	if x != nil {
+		return x.Recursive
+	}
+	return false
+}
+
+func (x *CopyRequest) GetOverwrite() bool {
+	if x != nil {
+		return x.Overwrite
+	}
+	return false
+}
+
+type CopyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Entries       uint64                 `protobuf:"varint,1,opt,name=entries,proto3" json:"entries,omitempty"` // that were made
+	Skipped       *SkippedList           `protobuf:"bytes,2,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyResponse) Reset() {
+	*x = CopyResponse{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyResponse) ProtoMessage() {}
+
+func (x *CopyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
+func (*CopyResponse) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *CopyResponse) GetEntries() uint64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
+func (x *CopyResponse) GetSkipped() *SkippedList {
+	if x != nil {
+		return x.Skipped
+	}
+	return nil
+}
+
+type ChmodRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Mode          uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"`           // permission bits, with setuid, setgid and sticky
+	Recursive     bool                   `protobuf:"varint,4,opt,name=recursive,proto3" json:"recursive,omitempty"` // links in a tree are left alone
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChmodRequest) Reset() {
+	*x = ChmodRequest{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChmodRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChmodRequest) ProtoMessage() {}
+
+func (x *ChmodRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChmodRequest.ProtoReflect.Descriptor instead.
+func (*ChmodRequest) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ChmodRequest) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *ChmodRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ChmodRequest) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *ChmodRequest) GetRecursive() bool {
+	if x != nil {
+		return x.Recursive
+	}
+	return false
+}
+
+type ChmodResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changed       uint64                 `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChmodResponse) Reset() {
+	*x = ChmodResponse{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChmodResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChmodResponse) ProtoMessage() {}
+
+func (x *ChmodResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChmodResponse.ProtoReflect.Descriptor instead.
+func (*ChmodResponse) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ChmodResponse) GetChanged() uint64 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+type ChownRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Owner         string                 `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`          // "user", "user:group" or ":group", names or numbers
+	Recursive     bool                   `protobuf:"varint,4,opt,name=recursive,proto3" json:"recursive,omitempty"` // links themselves change, never what they lead to
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChownRequest) Reset() {
+	*x = ChownRequest{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChownRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChownRequest) ProtoMessage() {}
+
+func (x *ChownRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChownRequest.ProtoReflect.Descriptor instead.
+func (*ChownRequest) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ChownRequest) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *ChownRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ChownRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *ChownRequest) GetRecursive() bool {
+	if x != nil {
+		return x.Recursive
+	}
+	return false
+}
+
+type ChownResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changed       uint64                 `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChownResponse) Reset() {
+	*x = ChownResponse{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChownResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChownResponse) ProtoMessage() {}
+
+func (x *ChownResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChownResponse.ProtoReflect.Descriptor instead.
+func (*ChownResponse) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ChownResponse) GetChanged() uint64 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+type SymlinkRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        []byte                 `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"` // as it is to be read from the link
+	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	Overwrite     bool                   `protobuf:"varint,4,opt,name=overwrite,proto3" json:"overwrite,omitempty"` // replace a link or file that is there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SymlinkRequest) Reset() {
+	*x = SymlinkRequest{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SymlinkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SymlinkRequest) ProtoMessage() {}
+
+func (x *SymlinkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SymlinkRequest.ProtoReflect.Descriptor instead.
+func (*SymlinkRequest) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *SymlinkRequest) GetTarget() []byte {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *SymlinkRequest) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *SymlinkRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *SymlinkRequest) GetOverwrite() bool {
+	if x != nil {
+		return x.Overwrite
+	}
+	return false
+}
+
+type SymlinkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SymlinkResponse) Reset() {
+	*x = SymlinkResponse{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SymlinkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SymlinkResponse) ProtoMessage() {}
+
+func (x *SymlinkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SymlinkResponse.ProtoReflect.Descriptor instead.
+func (*SymlinkResponse) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{38}
+}
+
+type ReadlinkRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadlinkRequest) Reset() {
+	*x = ReadlinkRequest{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadlinkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadlinkRequest) ProtoMessage() {}
+
+func (x *ReadlinkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadlinkRequest.ProtoReflect.Descriptor instead.
+func (*ReadlinkRequest) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ReadlinkRequest) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *ReadlinkRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+type ReadlinkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        []byte                 `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadlinkResponse) Reset() {
+	*x = ReadlinkResponse{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadlinkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadlinkResponse) ProtoMessage() {}
+
+func (x *ReadlinkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadlinkResponse.ProtoReflect.Descriptor instead.
+func (*ReadlinkResponse) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ReadlinkResponse) GetTarget() []byte {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+// GlobRequest looks for names. In a pattern "*" and "?" stand for no "/", "**"
+// for any directories; there are [a-z], [!a-z] and {one,other}.
+type GlobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Patterns      []string               `protobuf:"bytes,3,rep,name=patterns,proto3" json:"patterns,omitempty"`                     // of paths below the directory; one must match
+	Exclude       []string               `protobuf:"bytes,4,rep,name=exclude,proto3" json:"exclude,omitempty"`                       // what matches is left out, with what is in it
+	Limit         uint32                 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`                          // 0: 1,000; at most 10,000
+	TimeoutNs     int64                  `protobuf:"varint,6,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"` // 0: 10 s; at most 30 s
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GlobRequest) Reset() {
+	*x = GlobRequest{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GlobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GlobRequest) ProtoMessage() {}
+
+func (x *GlobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GlobRequest.ProtoReflect.Descriptor instead.
+func (*GlobRequest) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *GlobRequest) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *GlobRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *GlobRequest) GetPatterns() []string {
+	if x != nil {
+		return x.Patterns
+	}
+	return nil
+}
+
+func (x *GlobRequest) GetExclude() []string {
+	if x != nil {
+		return x.Exclude
+	}
+	return nil
+}
+
+func (x *GlobRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *GlobRequest) GetTimeoutNs() int64 {
+	if x != nil {
+		return x.TimeoutNs
+	}
+	return 0
+}
+
+type GlobResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Entries       []*FileInfo            `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`     // in the order of List, with paths relative to the directory
+	Truncated     string                 `protobuf:"bytes,2,opt,name=truncated,proto3" json:"truncated,omitempty"` // why there may be more: "count", "size", "time" or ""
+	Skipped       *SkippedList           `protobuf:"bytes,3,opt,name=skipped,proto3" json:"skipped,omitempty"`     // directories that could not be read
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GlobResponse) Reset() {
+	*x = GlobResponse{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GlobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GlobResponse) ProtoMessage() {}
+
+func (x *GlobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GlobResponse.ProtoReflect.Descriptor instead.
+func (*GlobResponse) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *GlobResponse) GetEntries() []*FileInfo {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *GlobResponse) GetTruncated() string {
+	if x != nil {
+		return x.Truncated
+	}
+	return ""
+}
+
+func (x *GlobResponse) GetSkipped() *SkippedList {
+	if x != nil {
+		return x.Skipped
+	}
+	return nil
+}
+
+type SearchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"` // a directory or a file
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Pattern       string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"`  // RE2, for one line
+	Literal       bool                   `protobuf:"varint,4,opt,name=literal,proto3" json:"literal,omitempty"` // the pattern is no expression
+	IgnoreCase    bool                   `protobuf:"varint,5,opt,name=ignore_case,json=ignoreCase,proto3" json:"ignore_case,omitempty"`
+	Include       []string               `protobuf:"bytes,6,rep,name=include,proto3" json:"include,omitempty"`                                  // globs of paths; without "/" of names; none: all
+	Exclude       []string               `protobuf:"bytes,7,rep,name=exclude,proto3" json:"exclude,omitempty"`                                  // the same; directories too
+	Limit         uint32                 `protobuf:"varint,8,opt,name=limit,proto3" json:"limit,omitempty"`                                     // matching lines; 0: 1,000; at most 10,000
+	LimitPerFile  uint32                 `protobuf:"varint,9,opt,name=limit_per_file,json=limitPerFile,proto3" json:"limit_per_file,omitempty"` // 0: no own limit
+	MaxLine       uint32                 `protobuf:"varint,10,opt,name=max_line,json=maxLine,proto3" json:"max_line,omitempty"`                 // bytes of a line that come back; 0: 500; at most 4,096
+	Context       uint32                 `protobuf:"varint,11,opt,name=context,proto3" json:"context,omitempty"`                                // lines before and after a match; at most 10
+	TimeoutNs     int64                  `protobuf:"varint,12,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`           // 0: 10 s; at most 30 s
+	MaxFileSize   int64                  `protobuf:"varint,13,opt,name=max_file_size,json=maxFileSize,proto3" json:"max_file_size,omitempty"`   // larger files are skipped; 0: 32 MiB
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchRequest) Reset() {
+	*x = SearchRequest{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchRequest) ProtoMessage() {}
+
+func (x *SearchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
+func (*SearchRequest) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *SearchRequest) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *SearchRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *SearchRequest) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *SearchRequest) GetLiteral() bool {
+	if x != nil {
+		return x.Literal
+	}
+	return false
+}
+
+func (x *SearchRequest) GetIgnoreCase() bool {
+	if x != nil {
+		return x.IgnoreCase
+	}
+	return false
+}
+
+func (x *SearchRequest) GetInclude() []string {
+	if x != nil {
+		return x.Include
+	}
+	return nil
+}
+
+func (x *SearchRequest) GetExclude() []string {
+	if x != nil {
+		return x.Exclude
+	}
+	return nil
+}
+
+func (x *SearchRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *SearchRequest) GetLimitPerFile() uint32 {
+	if x != nil {
+		return x.LimitPerFile
+	}
+	return 0
+}
+
+func (x *SearchRequest) GetMaxLine() uint32 {
+	if x != nil {
+		return x.MaxLine
+	}
+	return 0
+}
+
+func (x *SearchRequest) GetContext() uint32 {
+	if x != nil {
+		return x.Context
+	}
+	return 0
+}
+
+func (x *SearchRequest) GetTimeoutNs() int64 {
+	if x != nil {
+		return x.TimeoutNs
+	}
+	return 0
+}
+
+func (x *SearchRequest) GetMaxFileSize() int64 {
+	if x != nil {
+		return x.MaxFileSize
+	}
+	return 0
+}
+
+type SearchMatch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`      // relative to the directory; empty if the search was of one file
+	Line          uint64                 `protobuf:"varint,2,opt,name=line,proto3" json:"line,omitempty"`     // from 1
+	Offset        uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"` // of the line in the file, in bytes
+	Start         uint32                 `protobuf:"varint,4,opt,name=start,proto3" json:"start,omitempty"`   // of the match in the line, in bytes
+	End           uint32                 `protobuf:"varint,5,opt,name=end,proto3" json:"end,omitempty"`
+	Text          []byte                 `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`                             // of the line, around the match
+	TextStart     uint32                 `protobuf:"varint,7,opt,name=text_start,json=textStart,proto3" json:"text_start,omitempty"` // where text begins in the line
+	Cut           bool                   `protobuf:"varint,8,opt,name=cut,proto3" json:"cut,omitempty"`                              // text is not the whole line
+	Before        [][]byte               `protobuf:"bytes,9,rep,name=before,proto3" json:"before,omitempty"`                         // context
+	After         [][]byte               `protobuf:"bytes,10,rep,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchMatch) Reset() {
+	*x = SearchMatch{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchMatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchMatch) ProtoMessage() {}
+
+func (x *SearchMatch) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchMatch.ProtoReflect.Descriptor instead.
+func (*SearchMatch) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *SearchMatch) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *SearchMatch) GetLine() uint64 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *SearchMatch) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *SearchMatch) GetStart() uint32 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+func (x *SearchMatch) GetEnd() uint32 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+func (x *SearchMatch) GetText() []byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
+func (x *SearchMatch) GetTextStart() uint32 {
+	if x != nil {
+		return x.TextStart
+	}
+	return 0
+}
+
+func (x *SearchMatch) GetCut() bool {
+	if x != nil {
+		return x.Cut
+	}
+	return false
+}
+
+func (x *SearchMatch) GetBefore() [][]byte {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *SearchMatch) GetAfter() [][]byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+type SearchResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Matches       []*SearchMatch         `protobuf:"bytes,1,rep,name=matches,proto3" json:"matches,omitempty"`
+	Truncated     string                 `protobuf:"bytes,2,opt,name=truncated,proto3" json:"truncated,omitempty"`                   // why there may be more: "count", "size", "time" or ""
+	Files         uint64                 `protobuf:"varint,3,opt,name=files,proto3" json:"files,omitempty"`                          // that were searched
+	Binary        uint64                 `protobuf:"varint,4,opt,name=binary,proto3" json:"binary,omitempty"`                        // files that were skipped because they hold NUL
+	LongLines     uint64                 `protobuf:"varint,5,opt,name=long_lines,json=longLines,proto3" json:"long_lines,omitempty"` // lines of which only the first 64 KiB were searched
+	Skipped       *SkippedList           `protobuf:"bytes,6,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchResponse) Reset() {
+	*x = SearchResponse{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchResponse) ProtoMessage() {}
+
+func (x *SearchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
+func (*SearchResponse) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *SearchResponse) GetMatches() []*SearchMatch {
+	if x != nil {
+		return x.Matches
+	}
+	return nil
+}
+
+func (x *SearchResponse) GetTruncated() string {
+	if x != nil {
+		return x.Truncated
+	}
+	return ""
+}
+
+func (x *SearchResponse) GetFiles() uint64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *SearchResponse) GetBinary() uint64 {
+	if x != nil {
+		return x.Binary
+	}
+	return 0
+}
+
+func (x *SearchResponse) GetLongLines() uint64 {
+	if x != nil {
+		return x.LongLines
+	}
+	return 0
+}
+
+func (x *SearchResponse) GetSkipped() *SkippedList {
+	if x != nil {
+		return x.Skipped
+	}
+	return nil
+}
+
+// WatchEvents is one frame of a watch.
+type WatchEvents struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Events        []*WatchEvent          `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEvents) Reset() {
+	*x = WatchEvents{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEvents) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEvents) ProtoMessage() {}
+
+func (x *WatchEvents) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEvents.ProtoReflect.Descriptor instead.
+func (*WatchEvents) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *WatchEvents) GetEvents() []*WatchEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+type WatchEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          WatchKind              `protobuf:"varint,1,opt,name=kind,proto3,enum=agentbox.guest.v1.WatchKind" json:"kind,omitempty"`
+	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"` // relative to what is watched; empty: that itself
+	Info          *FileInfo              `protobuf:"bytes,3,opt,name=info,proto3" json:"info,omitempty"` // of what is there now, on request
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEvent) Reset() {
+	*x = WatchEvent{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEvent) ProtoMessage() {}
+
+func (x *WatchEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
+func (*WatchEvent) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *WatchEvent) GetKind() WatchKind {
+	if x != nil {
+		return x.Kind
+	}
+	return WatchKind_WATCH_KIND_UNSPECIFIED
+}
+
+func (x *WatchEvent) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *WatchEvent) GetInfo() *FileInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
 type PingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Payload       []byte                 `protobuf:"bytes,1,opt,name=payload,proto3" json:"payload,omitempty"` // at most 64 KiB, sent back
@@ -2066,7 +3404,7 @@ type PingRequest struct {
 
 func (x *PingRequest) Reset() {
 	*x = PingRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[29]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2078,7 +3416,7 @@ func (x *PingRequest) String() string {
 func (*PingRequest) ProtoMessage() {}
 
 func (x *PingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[29]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2091,7 +3429,7 @@ func (x *PingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingRequest.ProtoReflect.Descriptor instead.
 func (*PingRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{29}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PingRequest) GetPayload() []byte {
@@ -2114,7 +3452,7 @@ type PingResponse struct {
 
 func (x *PingResponse) Reset() {
 	*x = PingResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[30]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +3464,7 @@ func (x *PingResponse) String() string {
 func (*PingResponse) ProtoMessage() {}
 
 func (x *PingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[30]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +3477,7 @@ func (x *PingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingResponse.ProtoReflect.Descriptor instead.
 func (*PingResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{30}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PingResponse) GetPayload() []byte {
@@ -2188,7 +3526,7 @@ type ProbeStreamRequest struct {
 
 func (x *ProbeStreamRequest) Reset() {
 	*x = ProbeStreamRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[31]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +3538,7 @@ func (x *ProbeStreamRequest) String() string {
 func (*ProbeStreamRequest) ProtoMessage() {}
 
 func (x *ProbeStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[31]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +3551,7 @@ func (x *ProbeStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeStreamRequest.ProtoReflect.Descriptor instead.
 func (*ProbeStreamRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{31}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ProbeStreamRequest) GetPayload() []byte {
@@ -2232,7 +3570,7 @@ type ProbeStreamResponse struct {
 
 func (x *ProbeStreamResponse) Reset() {
 	*x = ProbeStreamResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[32]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +3582,7 @@ func (x *ProbeStreamResponse) String() string {
 func (*ProbeStreamResponse) ProtoMessage() {}
 
 func (x *ProbeStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[32]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +3595,7 @@ func (x *ProbeStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeStreamResponse.ProtoReflect.Descriptor instead.
 func (*ProbeStreamResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{32}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ProbeStreamResponse) GetEchoed() []byte {
@@ -2276,7 +3614,7 @@ type KillAllRequest struct {
 
 func (x *KillAllRequest) Reset() {
 	*x = KillAllRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[33]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2288,7 +3626,7 @@ func (x *KillAllRequest) String() string {
 func (*KillAllRequest) ProtoMessage() {}
 
 func (x *KillAllRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[33]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2301,7 +3639,7 @@ func (x *KillAllRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillAllRequest.ProtoReflect.Descriptor instead.
 func (*KillAllRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{33}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{52}
 }
 
 type KillAllResponse struct {
@@ -2313,7 +3651,7 @@ type KillAllResponse struct {
 
 func (x *KillAllResponse) Reset() {
 	*x = KillAllResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[34]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +3663,7 @@ func (x *KillAllResponse) String() string {
 func (*KillAllResponse) ProtoMessage() {}
 
 func (x *KillAllResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[34]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +3676,7 @@ func (x *KillAllResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillAllResponse.ProtoReflect.Descriptor instead.
 func (*KillAllResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{34}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *KillAllResponse) GetKilled() uint32 {
@@ -2358,7 +3696,7 @@ type QuiesceRequest struct {
 
 func (x *QuiesceRequest) Reset() {
 	*x = QuiesceRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[35]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2370,7 +3708,7 @@ func (x *QuiesceRequest) String() string {
 func (*QuiesceRequest) ProtoMessage() {}
 
 func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[35]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2383,7 +3721,7 @@ func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceRequest.ProtoReflect.Descriptor instead.
 func (*QuiesceRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{35}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{54}
 }
 
 type QuiesceResponse struct {
@@ -2395,7 +3733,7 @@ type QuiesceResponse struct {
 
 func (x *QuiesceResponse) Reset() {
 	*x = QuiesceResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[36]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +3745,7 @@ func (x *QuiesceResponse) String() string {
 func (*QuiesceResponse) ProtoMessage() {}
 
 func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[36]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +3758,7 @@ func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceResponse.ProtoReflect.Descriptor instead.
 func (*QuiesceResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{36}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *QuiesceResponse) GetAdopted() bool {
@@ -2443,7 +3781,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[37]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2455,7 +3793,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[37]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2468,7 +3806,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{37}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Error) GetCode() string {
@@ -2620,7 +3958,7 @@ const file_agentbox_guest_v1_guest_proto_rawDesc = "" +
 	"\x12SignalExecResponse\",\n" +
 	"\x11RemoveExecRequest\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\"\x14\n" +
-	"\x12RemoveExecResponse\"\xb9\x02\n" +
+	"\x12RemoveExecResponse\"\xcb\x02\n" +
 	"\bFileInfo\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\fR\x04name\x12\x12\n" +
@@ -2636,27 +3974,30 @@ const file_agentbox_guest_v1_guest_proto_rawDesc = "" +
 	"\x05nlink\x18\v \x01(\rR\x05nlink\x12\x10\n" +
 	"\x03ino\x18\f \x01(\x04R\x03ino\x12\x12\n" +
 	"\x04user\x18\r \x01(\tR\x04user\x12\x14\n" +
-	"\x05group\x18\x0e \x01(\tR\x05group\"M\n" +
+	"\x05group\x18\x0e \x01(\tR\x05group\x12\x10\n" +
+	"\x03dev\x18\x0f \x01(\x04R\x03dev\"M\n" +
 	"\vStatRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\"?\n" +
 	"\fStatResponse\x12/\n" +
-	"\x04info\x18\x01 \x01(\v2\x1b.agentbox.guest.v1.FileInfoR\x04info\"c\n" +
+	"\x04info\x18\x01 \x01(\v2\x1b.agentbox.guest.v1.FileInfoR\x04info\"y\n" +
 	"\vListRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\rR\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x04 \x01(\fR\x06cursor\"f\n" +
+	"\x06cursor\x18\x04 \x01(\fR\x06cursor\x12\x14\n" +
+	"\x05depth\x18\x05 \x01(\rR\x05depth\"f\n" +
 	"\fListResponse\x125\n" +
 	"\aentries\x18\x01 \x03(\v2\x1b.agentbox.guest.v1.FileInfoR\aentries\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\fR\n" +
-	"nextCursor\"d\n" +
+	"nextCursor\"z\n" +
 	"\fMkdirRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x12\n" +
 	"\x04mode\x18\x03 \x01(\rR\x04mode\x12\x18\n" +
-	"\aparents\x18\x04 \x01(\bR\aparents\"\x0f\n" +
+	"\aparents\x18\x04 \x01(\bR\aparents\x12\x14\n" +
+	"\x05owner\x18\x05 \x01(\tR\x05owner\"\x0f\n" +
 	"\rMkdirResponse\"c\n" +
 	"\vMoveRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\fR\x04from\x12\x0e\n" +
@@ -2668,7 +4009,104 @@ const file_agentbox_guest_v1_guest_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1c\n" +
 	"\trecursive\x18\x03 \x01(\bR\trecursive\"\x10\n" +
-	"\x0eRemoveResponse\"'\n" +
+	"\x0eRemoveResponse\"5\n" +
+	"\aSkipped\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"U\n" +
+	"\vSkippedList\x12\x14\n" +
+	"\x05total\x18\x01 \x01(\x04R\x05total\x120\n" +
+	"\x05first\x18\x02 \x03(\v2\x1a.agentbox.guest.v1.SkippedR\x05first\"\x81\x01\n" +
+	"\vCopyRequest\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\fR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\fR\x02to\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12\x1c\n" +
+	"\trecursive\x18\x04 \x01(\bR\trecursive\x12\x1c\n" +
+	"\toverwrite\x18\x05 \x01(\bR\toverwrite\"b\n" +
+	"\fCopyResponse\x12\x18\n" +
+	"\aentries\x18\x01 \x01(\x04R\aentries\x128\n" +
+	"\askipped\x18\x02 \x01(\v2\x1e.agentbox.guest.v1.SkippedListR\askipped\"h\n" +
+	"\fChmodRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\rR\x04mode\x12\x1c\n" +
+	"\trecursive\x18\x04 \x01(\bR\trecursive\")\n" +
+	"\rChmodResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x01(\x04R\achanged\"j\n" +
+	"\fChownRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x1c\n" +
+	"\trecursive\x18\x04 \x01(\bR\trecursive\")\n" +
+	"\rChownResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x01(\x04R\achanged\"n\n" +
+	"\x0eSymlinkRequest\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\fR\x06target\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12\x1c\n" +
+	"\toverwrite\x18\x04 \x01(\bR\toverwrite\"\x11\n" +
+	"\x0fSymlinkResponse\"9\n" +
+	"\x0fReadlinkRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\"*\n" +
+	"\x10ReadlinkResponse\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\fR\x06target\"\xa0\x01\n" +
+	"\vGlobRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1a\n" +
+	"\bpatterns\x18\x03 \x03(\tR\bpatterns\x12\x18\n" +
+	"\aexclude\x18\x04 \x03(\tR\aexclude\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\rR\x05limit\x12\x1d\n" +
+	"\n" +
+	"timeout_ns\x18\x06 \x01(\x03R\ttimeoutNs\"\x9d\x01\n" +
+	"\fGlobResponse\x125\n" +
+	"\aentries\x18\x01 \x03(\v2\x1b.agentbox.guest.v1.FileInfoR\aentries\x12\x1c\n" +
+	"\ttruncated\x18\x02 \x01(\tR\ttruncated\x128\n" +
+	"\askipped\x18\x03 \x01(\v2\x1e.agentbox.guest.v1.SkippedListR\askipped\"\xf4\x02\n" +
+	"\rSearchRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
+	"\apattern\x18\x03 \x01(\tR\apattern\x12\x18\n" +
+	"\aliteral\x18\x04 \x01(\bR\aliteral\x12\x1f\n" +
+	"\vignore_case\x18\x05 \x01(\bR\n" +
+	"ignoreCase\x12\x18\n" +
+	"\ainclude\x18\x06 \x03(\tR\ainclude\x12\x18\n" +
+	"\aexclude\x18\a \x03(\tR\aexclude\x12\x14\n" +
+	"\x05limit\x18\b \x01(\rR\x05limit\x12$\n" +
+	"\x0elimit_per_file\x18\t \x01(\rR\flimitPerFile\x12\x19\n" +
+	"\bmax_line\x18\n" +
+	" \x01(\rR\amaxLine\x12\x18\n" +
+	"\acontext\x18\v \x01(\rR\acontext\x12\x1d\n" +
+	"\n" +
+	"timeout_ns\x18\f \x01(\x03R\ttimeoutNs\x12\"\n" +
+	"\rmax_file_size\x18\r \x01(\x03R\vmaxFileSize\"\xe8\x01\n" +
+	"\vSearchMatch\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
+	"\x04line\x18\x02 \x01(\x04R\x04line\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x14\n" +
+	"\x05start\x18\x04 \x01(\rR\x05start\x12\x10\n" +
+	"\x03end\x18\x05 \x01(\rR\x03end\x12\x12\n" +
+	"\x04text\x18\x06 \x01(\fR\x04text\x12\x1d\n" +
+	"\n" +
+	"text_start\x18\a \x01(\rR\ttextStart\x12\x10\n" +
+	"\x03cut\x18\b \x01(\bR\x03cut\x12\x16\n" +
+	"\x06before\x18\t \x03(\fR\x06before\x12\x14\n" +
+	"\x05after\x18\n" +
+	" \x03(\fR\x05after\"\xef\x01\n" +
+	"\x0eSearchResponse\x128\n" +
+	"\amatches\x18\x01 \x03(\v2\x1e.agentbox.guest.v1.SearchMatchR\amatches\x12\x1c\n" +
+	"\ttruncated\x18\x02 \x01(\tR\ttruncated\x12\x14\n" +
+	"\x05files\x18\x03 \x01(\x04R\x05files\x12\x16\n" +
+	"\x06binary\x18\x04 \x01(\x04R\x06binary\x12\x1d\n" +
+	"\n" +
+	"long_lines\x18\x05 \x01(\x04R\tlongLines\x128\n" +
+	"\askipped\x18\x06 \x01(\v2\x1e.agentbox.guest.v1.SkippedListR\askipped\"D\n" +
+	"\vWatchEvents\x125\n" +
+	"\x06events\x18\x01 \x03(\v2\x1d.agentbox.guest.v1.WatchEventR\x06events\"\x83\x01\n" +
+	"\n" +
+	"WatchEvent\x120\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1c.agentbox.guest.v1.WatchKindR\x04kind\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\x12/\n" +
+	"\x04info\x18\x03 \x01(\v2\x1b.agentbox.guest.v1.FileInfoR\x04info\"'\n" +
 	"\vPingRequest\x12\x18\n" +
 	"\apayload\x18\x01 \x01(\fR\apayload\"\xb4\x01\n" +
 	"\fPingResponse\x12\x18\n" +
@@ -2699,7 +4137,15 @@ const file_agentbox_guest_v1_guest_proto_rawDesc = "" +
 	"\x11OUTCOME_TIMED_OUT\x10\x03\x12\x0f\n" +
 	"\vOUTCOME_OOM\x10\x04\x12\x14\n" +
 	"\x10OUTCOME_CANCELED\x10\x05\x12\x10\n" +
-	"\fOUTCOME_LOST\x10\x06B(Z&agentbox/internal/gen/guest/v1;guestv1b\x06proto3"
+	"\fOUTCOME_LOST\x10\x06*\xb1\x01\n" +
+	"\tWatchKind\x12\x1a\n" +
+	"\x16WATCH_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11WATCH_KIND_CREATE\x10\x01\x12\x14\n" +
+	"\x10WATCH_KIND_WRITE\x10\x02\x12\x15\n" +
+	"\x11WATCH_KIND_REMOVE\x10\x03\x12\x15\n" +
+	"\x11WATCH_KIND_RENAME\x10\x04\x12\x14\n" +
+	"\x10WATCH_KIND_CHMOD\x10\x05\x12\x17\n" +
+	"\x13WATCH_KIND_OVERFLOW\x10\x06B(Z&agentbox/internal/gen/guest/v1;guestv1b\x06proto3"
 
 var (
 	file_agentbox_guest_v1_guest_proto_rawDescOnce sync.Once
@@ -2713,63 +4159,92 @@ func file_agentbox_guest_v1_guest_proto_rawDescGZIP() []byte {
 	return file_agentbox_guest_v1_guest_proto_rawDescData
 }
 
-var file_agentbox_guest_v1_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agentbox_guest_v1_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_agentbox_guest_v1_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_agentbox_guest_v1_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_agentbox_guest_v1_guest_proto_goTypes = []any{
 	(Outcome)(0),                // 0: agentbox.guest.v1.Outcome
-	(*Hello)(nil),               // 1: agentbox.guest.v1.Hello
-	(*GuestConfig)(nil),         // 2: agentbox.guest.v1.GuestConfig
-	(*HelloReply)(nil),          // 3: agentbox.guest.v1.HelloReply
-	(*ExecRequest)(nil),         // 4: agentbox.guest.v1.ExecRequest
-	(*AttachRequest)(nil),       // 5: agentbox.guest.v1.AttachRequest
-	(*ExecResult)(nil),          // 6: agentbox.guest.v1.ExecResult
-	(*ExecInfo)(nil),            // 7: agentbox.guest.v1.ExecInfo
-	(*Started)(nil),             // 8: agentbox.guest.v1.Started
-	(*Gap)(nil),                 // 9: agentbox.guest.v1.Gap
-	(*Resize)(nil),              // 10: agentbox.guest.v1.Resize
-	(*ListExecsRequest)(nil),    // 11: agentbox.guest.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),   // 12: agentbox.guest.v1.ListExecsResponse
-	(*WaitExecRequest)(nil),     // 13: agentbox.guest.v1.WaitExecRequest
-	(*WaitExecResponse)(nil),    // 14: agentbox.guest.v1.WaitExecResponse
-	(*SignalExecRequest)(nil),   // 15: agentbox.guest.v1.SignalExecRequest
-	(*SignalExecResponse)(nil),  // 16: agentbox.guest.v1.SignalExecResponse
-	(*RemoveExecRequest)(nil),   // 17: agentbox.guest.v1.RemoveExecRequest
-	(*RemoveExecResponse)(nil),  // 18: agentbox.guest.v1.RemoveExecResponse
-	(*FileInfo)(nil),            // 19: agentbox.guest.v1.FileInfo
-	(*StatRequest)(nil),         // 20: agentbox.guest.v1.StatRequest
-	(*StatResponse)(nil),        // 21: agentbox.guest.v1.StatResponse
-	(*ListRequest)(nil),         // 22: agentbox.guest.v1.ListRequest
-	(*ListResponse)(nil),        // 23: agentbox.guest.v1.ListResponse
-	(*MkdirRequest)(nil),        // 24: agentbox.guest.v1.MkdirRequest
-	(*MkdirResponse)(nil),       // 25: agentbox.guest.v1.MkdirResponse
-	(*MoveRequest)(nil),         // 26: agentbox.guest.v1.MoveRequest
-	(*MoveResponse)(nil),        // 27: agentbox.guest.v1.MoveResponse
-	(*RemoveRequest)(nil),       // 28: agentbox.guest.v1.RemoveRequest
-	(*RemoveResponse)(nil),      // 29: agentbox.guest.v1.RemoveResponse
-	(*PingRequest)(nil),         // 30: agentbox.guest.v1.PingRequest
-	(*PingResponse)(nil),        // 31: agentbox.guest.v1.PingResponse
-	(*ProbeStreamRequest)(nil),  // 32: agentbox.guest.v1.ProbeStreamRequest
-	(*ProbeStreamResponse)(nil), // 33: agentbox.guest.v1.ProbeStreamResponse
-	(*KillAllRequest)(nil),      // 34: agentbox.guest.v1.KillAllRequest
-	(*KillAllResponse)(nil),     // 35: agentbox.guest.v1.KillAllResponse
-	(*QuiesceRequest)(nil),      // 36: agentbox.guest.v1.QuiesceRequest
-	(*QuiesceResponse)(nil),     // 37: agentbox.guest.v1.QuiesceResponse
-	(*Error)(nil),               // 38: agentbox.guest.v1.Error
+	(WatchKind)(0),              // 1: agentbox.guest.v1.WatchKind
+	(*Hello)(nil),               // 2: agentbox.guest.v1.Hello
+	(*GuestConfig)(nil),         // 3: agentbox.guest.v1.GuestConfig
+	(*HelloReply)(nil),          // 4: agentbox.guest.v1.HelloReply
+	(*ExecRequest)(nil),         // 5: agentbox.guest.v1.ExecRequest
+	(*AttachRequest)(nil),       // 6: agentbox.guest.v1.AttachRequest
+	(*ExecResult)(nil),          // 7: agentbox.guest.v1.ExecResult
+	(*ExecInfo)(nil),            // 8: agentbox.guest.v1.ExecInfo
+	(*Started)(nil),             // 9: agentbox.guest.v1.Started
+	(*Gap)(nil),                 // 10: agentbox.guest.v1.Gap
+	(*Resize)(nil),              // 11: agentbox.guest.v1.Resize
+	(*ListExecsRequest)(nil),    // 12: agentbox.guest.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),   // 13: agentbox.guest.v1.ListExecsResponse
+	(*WaitExecRequest)(nil),     // 14: agentbox.guest.v1.WaitExecRequest
+	(*WaitExecResponse)(nil),    // 15: agentbox.guest.v1.WaitExecResponse
+	(*SignalExecRequest)(nil),   // 16: agentbox.guest.v1.SignalExecRequest
+	(*SignalExecResponse)(nil),  // 17: agentbox.guest.v1.SignalExecResponse
+	(*RemoveExecRequest)(nil),   // 18: agentbox.guest.v1.RemoveExecRequest
+	(*RemoveExecResponse)(nil),  // 19: agentbox.guest.v1.RemoveExecResponse
+	(*FileInfo)(nil),            // 20: agentbox.guest.v1.FileInfo
+	(*StatRequest)(nil),         // 21: agentbox.guest.v1.StatRequest
+	(*StatResponse)(nil),        // 22: agentbox.guest.v1.StatResponse
+	(*ListRequest)(nil),         // 23: agentbox.guest.v1.ListRequest
+	(*ListResponse)(nil),        // 24: agentbox.guest.v1.ListResponse
+	(*MkdirRequest)(nil),        // 25: agentbox.guest.v1.MkdirRequest
+	(*MkdirResponse)(nil),       // 26: agentbox.guest.v1.MkdirResponse
+	(*MoveRequest)(nil),         // 27: agentbox.guest.v1.MoveRequest
+	(*MoveResponse)(nil),        // 28: agentbox.guest.v1.MoveResponse
+	(*RemoveRequest)(nil),       // 29: agentbox.guest.v1.RemoveRequest
+	(*RemoveResponse)(nil),      // 30: agentbox.guest.v1.RemoveResponse
+	(*Skipped)(nil),             // 31: agentbox.guest.v1.Skipped
+	(*SkippedList)(nil),         // 32: agentbox.guest.v1.SkippedList
+	(*CopyRequest)(nil),         // 33: agentbox.guest.v1.CopyRequest
+	(*CopyResponse)(nil),        // 34: agentbox.guest.v1.CopyResponse
+	(*ChmodRequest)(nil),        // 35: agentbox.guest.v1.ChmodRequest
+	(*ChmodResponse)(nil),       // 36: agentbox.guest.v1.ChmodResponse
+	(*ChownRequest)(nil),        // 37: agentbox.guest.v1.ChownRequest
+	(*ChownResponse)(nil),       // 38: agentbox.guest.v1.ChownResponse
+	(*SymlinkRequest)(nil),      // 39: agentbox.guest.v1.SymlinkRequest
+	(*SymlinkResponse)(nil),     // 40: agentbox.guest.v1.SymlinkResponse
+	(*ReadlinkRequest)(nil),     // 41: agentbox.guest.v1.ReadlinkRequest
+	(*ReadlinkResponse)(nil),    // 42: agentbox.guest.v1.ReadlinkResponse
+	(*GlobRequest)(nil),         // 43: agentbox.guest.v1.GlobRequest
+	(*GlobResponse)(nil),        // 44: agentbox.guest.v1.GlobResponse
+	(*SearchRequest)(nil),       // 45: agentbox.guest.v1.SearchRequest
+	(*SearchMatch)(nil),         // 46: agentbox.guest.v1.SearchMatch
+	(*SearchResponse)(nil),      // 47: agentbox.guest.v1.SearchResponse
+	(*WatchEvents)(nil),         // 48: agentbox.guest.v1.WatchEvents
+	(*WatchEvent)(nil),          // 49: agentbox.guest.v1.WatchEvent
+	(*PingRequest)(nil),         // 50: agentbox.guest.v1.PingRequest
+	(*PingResponse)(nil),        // 51: agentbox.guest.v1.PingResponse
+	(*ProbeStreamRequest)(nil),  // 52: agentbox.guest.v1.ProbeStreamRequest
+	(*ProbeStreamResponse)(nil), // 53: agentbox.guest.v1.ProbeStreamResponse
+	(*KillAllRequest)(nil),      // 54: agentbox.guest.v1.KillAllRequest
+	(*KillAllResponse)(nil),     // 55: agentbox.guest.v1.KillAllResponse
+	(*QuiesceRequest)(nil),      // 56: agentbox.guest.v1.QuiesceRequest
+	(*QuiesceResponse)(nil),     // 57: agentbox.guest.v1.QuiesceResponse
+	(*Error)(nil),               // 58: agentbox.guest.v1.Error
 }
 var file_agentbox_guest_v1_guest_proto_depIdxs = []int32{
-	2,  // 0: agentbox.guest.v1.Hello.config:type_name -> agentbox.guest.v1.GuestConfig
-	7,  // 1: agentbox.guest.v1.HelloReply.execs:type_name -> agentbox.guest.v1.ExecInfo
+	3,  // 0: agentbox.guest.v1.Hello.config:type_name -> agentbox.guest.v1.GuestConfig
+	8,  // 1: agentbox.guest.v1.HelloReply.execs:type_name -> agentbox.guest.v1.ExecInfo
 	0,  // 2: agentbox.guest.v1.ExecResult.outcome:type_name -> agentbox.guest.v1.Outcome
-	6,  // 3: agentbox.guest.v1.ExecInfo.result:type_name -> agentbox.guest.v1.ExecResult
-	7,  // 4: agentbox.guest.v1.ListExecsResponse.execs:type_name -> agentbox.guest.v1.ExecInfo
-	7,  // 5: agentbox.guest.v1.WaitExecResponse.info:type_name -> agentbox.guest.v1.ExecInfo
-	19, // 6: agentbox.guest.v1.StatResponse.info:type_name -> agentbox.guest.v1.FileInfo
-	19, // 7: agentbox.guest.v1.ListResponse.entries:type_name -> agentbox.guest.v1.FileInfo
-	8,  // [8:8] is the sub-list for method output_type
-	8,  // [8:8] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	7,  // 3: agentbox.guest.v1.ExecInfo.result:type_name -> agentbox.guest.v1.ExecResult
+	8,  // 4: agentbox.guest.v1.ListExecsResponse.execs:type_name -> agentbox.guest.v1.ExecInfo
+	8,  // 5: agentbox.guest.v1.WaitExecResponse.info:type_name -> agentbox.guest.v1.ExecInfo
+	20, // 6: agentbox.guest.v1.StatResponse.info:type_name -> agentbox.guest.v1.FileInfo
+	20, // 7: agentbox.guest.v1.ListResponse.entries:type_name -> agentbox.guest.v1.FileInfo
+	31, // 8: agentbox.guest.v1.SkippedList.first:type_name -> agentbox.guest.v1.Skipped
+	32, // 9: agentbox.guest.v1.CopyResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
+	20, // 10: agentbox.guest.v1.GlobResponse.entries:type_name -> agentbox.guest.v1.FileInfo
+	32, // 11: agentbox.guest.v1.GlobResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
+	46, // 12: agentbox.guest.v1.SearchResponse.matches:type_name -> agentbox.guest.v1.SearchMatch
+	32, // 13: agentbox.guest.v1.SearchResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
+	49, // 14: agentbox.guest.v1.WatchEvents.events:type_name -> agentbox.guest.v1.WatchEvent
+	1,  // 15: agentbox.guest.v1.WatchEvent.kind:type_name -> agentbox.guest.v1.WatchKind
+	20, // 16: agentbox.guest.v1.WatchEvent.info:type_name -> agentbox.guest.v1.FileInfo
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_agentbox_guest_v1_guest_proto_init() }
@@ -2782,8 +4257,8 @@ func file_agentbox_guest_v1_guest_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentbox_guest_v1_guest_proto_rawDesc), len(file_agentbox_guest_v1_guest_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   38,
+			NumEnums:      2,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -25,7 +25,7 @@ func commands() map[string]program {
 		"echo": cmdEcho, "printf": cmdPrintf, "cat": cmdCat, "seq": cmdSeq, "yes": cmdYes, "head": cmdHead, "wc": cmdWc, "tr": cmdTr,
 		"env": cmdEnv, "pwd": cmdPwd, "id": cmdID, "whoami": cmdWhoami, "hostname": cmdHostname, "uname": cmdUname,
 		"stty": cmdStty, "tty": cmdTTY,
-		"mkdir": cmdMkdir, "rm": cmdRm, "touch": cmdTouch, "ls": cmdLs, "chmod": cmdChmod, "ln": cmdLn, "mv": cmdMv, "readlink": cmdReadlink,
+		"mkdir": cmdMkdir, "rm": cmdRm, "touch": cmdTouch, "ls": cmdLs, "chmod": cmdChmod, "ln": cmdLn, "mv": cmdMv, "readlink": cmdReadlink, "mkfifo": cmdMkfifo,
 	}
 }
 

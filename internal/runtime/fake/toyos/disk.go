@@ -20,7 +20,7 @@ type Disk struct{ disk *disk }
 // and user (uid 1000). All file contents together take at most limit bytes; 0
 // is no limit.
 func NewDisk(limit int64) *Disk {
-	d := &disk{limit: limit, users: users{{"root", 0, 0, "/root"}, {"user", 1000, 1000, "/home/user"}}}
+	d := &disk{limit: limit, notifiers: map[*notifier]struct{}{}, users: users{{"root", 0, 0, "/root"}, {"user", 1000, 1000, "/home/user"}}}
 	d.root = d.newNode(syscall.S_IFDIR|0o755, cred{})
 	d.root.parent = d.root
 	root, user := d.users[0], d.users[1]
@@ -58,7 +58,9 @@ type disk struct {
 	mu      sync.Mutex
 	root    *node
 	lastIno uint64
-	used    int64
+
+	notifiers map[*notifier]struct{}
+	used      int64
 }
 
 // node is a file, a directory or a symbolic link.
@@ -86,6 +88,12 @@ func (d *disk) newNode(mode uint32, owner cred) *node {
 }
 
 func (n *node) is(kind uint32) bool { return n.mode&syscall.S_IFMT == kind }
+
+// link enters child into a directory and tells who watches that.
+func (d *disk) link(n *node, name string, child *node) {
+	n.add(name, child)
+	d.notify(n, guestv1.WatchKind_WATCH_KIND_CREATE, name, child)
+}
 
 func (n *node) add(name string, child *node) {
 	n.entries[name] = child
@@ -144,7 +152,7 @@ func (d *disk) info(path, name string, n *node) *guestv1.FileInfo {
 	return &guestv1.FileInfo{
 		Path: []byte(path), Name: []byte(name), Mode: n.mode, Uid: n.owner.uid, Gid: n.owner.gid, Size: size,
 		MtimeNs: n.mtime.UnixNano(), AtimeNs: n.mtime.UnixNano(), CtimeNs: n.ctime.UnixNano(), Target: []byte(n.target),
-		Nlink: n.links, Ino: n.ino, User: d.users.name(n.owner.uid), Group: d.users.name(n.owner.gid),
+		Nlink: n.links, Ino: n.ino, Dev: 1, User: d.users.name(n.owner.uid), Group: d.users.name(n.owner.gid),
 	}
 }
 
@@ -185,6 +193,27 @@ func (u users) one(name string) (cred, bool) {
 		}
 	}
 	return cred{name: name, uid: uint32(id), gid: uint32(id), home: "/"}, err == nil
+}
+
+// owner reads "user", "user:group" or ":group"; -1 is what is not given.
+func (u users) owner(s string) (uid, gid int, err error) {
+	name, group, _ := strings.Cut(s, ":")
+	uid, gid = -1, -1
+	for i, to := range []*int{&uid, &gid} {
+		what := []string{name, group}[i]
+		if what == "" {
+			continue
+		}
+		c, ok := u.one(what)
+		if !ok {
+			return 0, 0, guest.Errorf(errdefs.ErrNotFound, "unknown user or group %q", what)
+		}
+		*to = int(c.uid)
+	}
+	if uid < 0 && gid < 0 {
+		return 0, 0, guest.Errorf(errdefs.ErrInvalidArgument, "the owner is neither a user nor a group")
+	}
+	return uid, gid, nil
 }
 
 func (u users) name(uid uint32) string {

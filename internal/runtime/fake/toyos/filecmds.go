@@ -34,7 +34,7 @@ func (p *proc) forEach(argv []string, f func(v *view, opts, name string) error) 
 }
 
 func (p *proc) slurp(name string) ([]byte, error) {
-	f, err := p.view().Open(name)
+	f, err := p.view().Open(name, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (v *view) removeAll(name string) error {
 		return err
 	}
 	if info.Mode&syscall.S_IFMT == syscall.S_IFDIR {
-		names, err := v.Names(name)
+		names, err := v.names(name)
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func cmdLs(p *proc, argv []string) int {
 			p.out(name + "\n")
 			return nil
 		}
-		names, err := v.Names(name)
+		names, err := v.names(name)
 		for _, n := range names {
 			if strings.ContainsAny(opts, "aA") || !strings.HasPrefix(n, ".") {
 				p.out(n + "\n")
@@ -191,5 +191,17 @@ func cmdReadlink(p *proc, argv []string) int {
 			p.out(target + "\n")
 		}
 		return err
+	})
+}
+
+func cmdMkfifo(p *proc, argv []string) int {
+	return p.forEach(argv, func(v *view, _, name string) error {
+		return v.do("mkfifo", name, func() error {
+			at, err := v.vacant(name)
+			if err == nil {
+				v.d.link(at.dir, at.name, v.d.newNode(syscall.S_IFIFO|0o644, v.who))
+			}
+			return err
+		})
 	})
 }

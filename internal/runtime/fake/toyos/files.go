@@ -197,7 +197,19 @@ func (v *view) Stat(p string, follow bool) (info *guestv1.FileInfo, err error) {
 	return info, err
 }
 
-func (v *view) Names(p string) (names []string, err error) {
+func (v *view) Names(p, after string, limit int) (names []string, more bool, err error) {
+	all, err := v.names(p)
+	if err != nil {
+		return nil, false, err
+	}
+	first := agent.NewFirstNames(after, limit)
+	first.Add(all)
+	names, more = first.Sorted()
+	return names, more, nil
+}
+
+// names lists a directory, sorted bytewise.
+func (v *view) names(p string) (names []string, err error) {
 	err = v.do("readdir", p, func() error {
 		at, err := v.existing(p, true)
 		switch {
@@ -233,7 +245,7 @@ func (v *view) Mkdir(p string, mode uint32) error {
 	return v.do("mkdir", p, func() error {
 		at, err := v.vacant(p)
 		if err == nil {
-			at.dir.add(at.name, v.d.newNode(syscall.S_IFDIR|mode&0o7777, v.who))
+			v.d.link(at.dir, at.name, v.d.newNode(syscall.S_IFDIR|mode&0o7777, v.who))
 		}
 		return err
 	})
@@ -245,7 +257,7 @@ func (v *view) Symlink(target, p string) error {
 		if err == nil {
 			n := v.d.newNode(syscall.S_IFLNK|0o777, v.who)
 			n.target = target
-			at.dir.add(at.name, n)
+			v.d.link(at.dir, at.name, n)
 		}
 		return err
 	})
@@ -266,34 +278,56 @@ func (v *view) Link(old, p string) error {
 		return &os.LinkError{Op: "link", Old: old, New: p, Err: err}
 	}
 	from.node.links++
-	to.dir.add(to.name, from.node)
+	v.d.link(to.dir, to.name, from.node)
 	return nil
 }
 
 // owned resolves p to something that the user may change the attributes of.
-func (v *view) owned(p string, follow bool) (*node, error) {
+func (v *view) owned(p string, follow bool) (place, error) {
 	at, err := v.existing(p, follow)
 	if err == nil && v.who.uid != 0 && v.who.uid != at.node.owner.uid {
 		err = syscall.EPERM
 	}
-	return at.node, err
+	return at, err
 }
 
 func (v *view) Chmod(p string, mode uint32) error {
 	return v.do("chmod", p, func() error {
-		n, err := v.owned(p, true)
+		at, err := v.owned(p, true)
 		if err == nil {
-			n.mode = n.mode&syscall.S_IFMT | mode&0o7777
+			at.node.mode = at.node.mode&syscall.S_IFMT | mode&0o7777
+			v.d.notify(at.dir, guestv1.WatchKind_WATCH_KIND_CHMOD, at.name, at.node)
 		}
 		return err
 	})
 }
 
+func (v *view) Chown(p string, uid, gid int) error {
+	return v.do("chown", p, func() error {
+		at, err := v.existing(p, false)
+		switch {
+		case err != nil:
+			return err
+		case v.who.uid != 0:
+			return syscall.EPERM
+		}
+		if uid >= 0 {
+			at.node.owner.uid = uint32(uid)
+		}
+		if gid >= 0 {
+			at.node.owner.gid = uint32(gid)
+		}
+		return nil
+	})
+}
+
+func (v *view) Owner(spec string) (uid, gid int, err error) { return v.d.users.owner(spec) }
+
 func (v *view) Chtimes(p string, mtime time.Time) error {
 	return v.do("chtimes", p, func() error {
-		n, err := v.owned(p, false)
+		at, err := v.owned(p, false)
 		if err == nil {
-			n.mtime = mtime
+			at.node.mtime = mtime
 		}
 		return err
 	})
@@ -312,6 +346,8 @@ func (v *view) Remove(p string) error {
 			return syscall.ENOTEMPTY
 		}
 		v.d.unlink(at.dir, at.name, at.node)
+		v.d.notify(at.dir, guestv1.WatchKind_WATCH_KIND_REMOVE, at.name, at.node)
+		v.d.notify(at.node, guestv1.WatchKind_WATCH_KIND_REMOVE, "", at.node)
 		return nil
 	})
 }
@@ -359,10 +395,12 @@ func (v *view) rename(from, to string, overwrite bool) error {
 	}
 	delete(src.dir.entries, src.name)
 	src.dir.touch()
+	v.d.notify(src.dir, guestv1.WatchKind_WATCH_KIND_RENAME, src.name, src.node)
+	v.d.notify(src.node, guestv1.WatchKind_WATCH_KIND_RENAME, "", src.node)
 	if src.node.is(syscall.S_IFDIR) {
 		src.dir.links--
 	}
-	dst.dir.add(dst.name, src.node)
+	v.d.link(dst.dir, dst.name, src.node)
 	return nil
 }
 

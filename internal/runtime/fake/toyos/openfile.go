@@ -7,11 +7,14 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/containerd/errdefs"
+
 	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/guest"
 	"agentbox/internal/guest/agent"
 )
 
-func (v *view) Open(p string) (f agent.File, err error) {
+func (v *view) Open(p string, _ *guestv1.FileInfo) (f agent.File, err error) {
 	err = v.do("open", p, func() error {
 		at, err := v.existing(p, true)
 		if err != nil {
@@ -20,7 +23,7 @@ func (v *view) Open(p string) (f agent.File, err error) {
 		if err := v.may(at.node, mayRead); err != nil {
 			return err
 		}
-		f, err = v.d.open(p, at.node, false, false)
+		f, err = v.d.open(p, at, false, false)
 		return err
 	})
 	if err != nil {
@@ -40,8 +43,9 @@ func (v *view) Create(p string, mode uint32, how agent.CreateMode) (f agent.File
 				return err
 			}
 			n := v.d.newNode(syscall.S_IFREG|mode&0o7777, v.who)
-			at.dir.add(at.name, n)
-			f, err = v.d.open(p, n, true, how == agent.Append)
+			v.d.link(at.dir, at.name, n)
+			at.node = n
+			f, err = v.d.open(p, at, true, how == agent.Append)
 			return err
 		}
 		if how == agent.Exclusive {
@@ -50,8 +54,9 @@ func (v *view) Create(p string, mode uint32, how agent.CreateMode) (f agent.File
 		if err := v.may(at.node, mayWrite); err != nil {
 			return err
 		}
-		if f, err = v.d.open(p, at.node, true, how == agent.Append); err == nil && how == agent.Truncate {
+		if f, err = v.d.open(p, at, true, how == agent.Append); err == nil && how == agent.Truncate {
 			err = v.d.resize(at.node, 0)
+			v.d.notify(at.dir, guestv1.WatchKind_WATCH_KIND_WRITE, at.name, at.node)
 		}
 		return err
 	})
@@ -61,21 +66,23 @@ func (v *view) Create(p string, mode uint32, how agent.CreateMode) (f agent.File
 	return f, nil
 }
 
-func (d *disk) open(p string, n *node, write, appends bool) (*openFile, error) {
+func (d *disk) open(p string, at place, write, appends bool) (*openFile, error) {
+	n := at.node
 	switch {
 	case n.is(syscall.S_IFDIR):
 		return nil, syscall.EISDIR
 	case !n.is(syscall.S_IFREG):
-		return nil, syscall.ENXIO
+		return nil, guest.Errorf(errdefs.ErrInvalidArgument, "open %s: not a regular file", p)
 	}
 	n.open++
-	return &openFile{d: d, path: p, n: n, writable: write, appends: appends, refs: 1}, nil
+	return &openFile{d: d, path: p, n: n, at: at, writable: write, appends: appends, refs: 1}, nil
 }
 
 // openFile is an open regular file, for the agent and for processes.
 type openFile struct {
 	d                 *disk
 	path              string
+	at                place // when it was opened
 	n                 *node
 	writable, appends bool
 	closed            sync.Once // of the agent
@@ -116,6 +123,7 @@ func (f *openFile) Write(b []byte) (int, error) {
 	n := copy(f.n.data[f.offset:], b)
 	f.offset += int64(n)
 	f.n.touch()
+	f.d.notify(f.at.dir, guestv1.WatchKind_WATCH_KIND_WRITE, f.at.name, f.n)
 	return n, nil
 }
 
@@ -139,6 +147,19 @@ func (f *openFile) Stat() (*guestv1.FileInfo, error) {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
 	return f.d.info(f.path, path.Base(f.path), f.n), nil
+}
+
+func (f *openFile) Chmod(mode uint32) error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	f.n.mode = f.n.mode&syscall.S_IFMT | mode&0o7777
+	return nil
+}
+
+func (f *openFile) Truncate(size int64) error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	return f.d.resize(f.n, size)
 }
 
 func (f *openFile) Close() error {

@@ -49,7 +49,7 @@ func commandName(name string) string {
 
 // script reads an executable file.
 func (v *view) script(name string) (string, error) {
-	f, err := v.Open(name)
+	f, err := v.Open(name, nil)
 	if err != nil {
 		return "", err
 	}
@@ -331,7 +331,7 @@ func (p *proc) openFor(op, name string) (file, error) {
 	var err error
 	switch op {
 	case "<":
-		f, err = v.Open(name)
+		f, err = v.Open(name, nil)
 	case ">":
 		f, err = v.Create(name, 0o644, agent.Truncate)
 	default:

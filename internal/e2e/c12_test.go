@@ -1,0 +1,245 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"agentbox/internal/guest/client"
+	"agentbox/internal/local"
+	"agentbox/internal/sandbox"
+)
+
+func writeFile(t testing.TB, s *client.Session, name, content string, o client.WriteOptions) {
+	t.Helper()
+	if err := s.WriteFile(t.Context(), name, strings.NewReader(content), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantFile(t testing.TB, s *client.Session, name, want string) {
+	t.Helper()
+	if got, err := readFile(s, name, client.ReadOptions{}); err != nil || got != want {
+		t.Errorf("%q reads %d bytes %.40q, %v; want %d bytes %.40q", name, len(got), got, err, len(want), want)
+	}
+}
+
+// TestB089: bytes stay what they are, in each way.
+func TestB089(t *testing.T) {
+	t.Parallel()
+	box := NewBox(t, sandbox.Limits{})
+	s := box.Session()
+	all := make([]byte, 1<<20)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	writeFile(t, s, "/workspace/f", string(all), client.WriteOptions{})
+	wantFile(t, s, "/workspace/f", string(all))
+	for _, format := range []client.ArchiveFormat{client.Tar, client.TarGz} {
+		r, err := s.GetArchive(t.Context(), "/workspace/f", client.ArchiveOptions{Format: format})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		if err := s.PutArchive(t.Context(), "/workspace/"+string(format), r, client.UnpackOptions{Format: format, Parents: true}); err != nil {
+			t.Fatal(err)
+		}
+		wantFile(t, s, "/workspace/"+string(format)+"/f", string(all))
+	}
+	if _, _, err := s.Copy(t.Context(), "/workspace/f", "/workspace/g", client.CopyOptions{}); err != nil {
+		t.Error(err)
+	}
+	box.Want("", "cmp /workspace/f /workspace/g")
+	if res := box.Exec(sandbox.Command{Shell: "cat /workspace/f"}, nil); !bytes.Equal(res.Stdout, all) {
+		t.Errorf("cat gave %d bytes", len(res.Stdout))
+	}
+}
+
+// TestB091: a character that lies across the border of a buffer stays whole.
+func TestB091(t *testing.T) {
+	t.Parallel()
+	s := NewBox(t, sandbox.Limits{}).Session()
+	for _, n := range []int{4096, 8192, 32768, 65536, 256 << 10, 1 << 20} {
+		text := strings.Repeat("a", n-1) + "é" + "b"
+		writeFile(t, s, "/workspace/f", text, client.WriteOptions{})
+		wantFile(t, s, "/workspace/f", text)
+	}
+}
+
+// TestB093: content is no argument, and a long command line works or says why
+// not.
+func TestB093(t *testing.T) {
+	t.Parallel()
+	box := NewBox(t, sandbox.Limits{})
+	for _, n := range []int{200 << 10, 5 << 20} {
+		text := strings.Repeat("0123456789abcdef", n/16)
+		writeFile(t, box.Session(), "/workspace/f", text, client.WriteOptions{})
+		wantFile(t, box.Session(), "/workspace/f", text)
+	}
+	res := box.Sh("echo " + strings.Repeat("a", 150_000) + " | wc -c")
+	if strings.TrimSpace(string(res.Stdout)) != "150001" && (res.ShellCode() != 126 || !strings.Contains(string(res.Stderr), "too long")) {
+		t.Errorf("got %s", Describe(res))
+	}
+}
+
+// transferReport is what a process of its own saw of large bodies.
+type transferReport struct {
+	Growth int64
+	Equal  bool
+}
+
+// random gives bytes that do not compress.
+type random struct {
+	src  *rand.ChaCha8
+	left int64
+}
+
+func (r *random) Read(p []byte) (int, error) {
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(int64(len(p)), r.left)
+	r.left -= n
+	_, _ = r.src.Read(p[:n])
+	return int(n), nil
+}
+
+func probeTransfer(e *local.Engine) (any, error) {
+	sb, err := create(e, sandbox.Limits{Disk: sandbox.GiB})
+	if err != nil {
+		return nil, err
+	}
+	ctx, s := context.Background(), sb.Session()
+	before := status("VmHWM")
+	in, out := sha256.New(), sha256.New()
+	err = s.WriteFile(ctx, "/workspace/f", io.TeeReader(&random{rand.NewChaCha8([32]byte{1}), 512 << 20}, in), client.WriteOptions{})
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.ReadFile(ctx, "/workspace/f", client.ReadOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	// A reader that is slow at first: what waits stays with the guest.
+	if _, err := io.CopyN(out, r, 1<<20); err != nil {
+		return nil, err
+	}
+	time.Sleep(3 * time.Second)
+	if _, err := io.Copy(out, r); err != nil {
+		return nil, err
+	}
+	return transferReport{status("VmHWM") - before, bytes.Equal(in.Sum(nil), out.Sum(nil))}, nil
+}
+
+// TestB095: large files pass through the host without staying there.
+func TestB095(t *testing.T) {
+	if r := probe[transferReport](t, "transfer"); !r.Equal || r.Growth >= 64*sandbox.MiB {
+		t.Errorf("got %+v, want an equal file and less than 64 MiB", r)
+	}
+}
+
+// TestB097: nothing is a content.
+func TestB097(t *testing.T) {
+	t.Parallel()
+	s := NewBox(t, sandbox.Limits{}).Session()
+	for _, o := range []client.WriteOptions{{}, {Atomic: true}, {Append: true}, {Mode: 0o600}} {
+		writeFile(t, s, "/workspace/e", "", o)
+		wantFile(t, s, "/workspace/e", "")
+	}
+	writeFile(t, s, "/workspace/e", "full", client.WriteOptions{})
+	writeFile(t, s, "/workspace/e", "", client.WriteOptions{})
+	if entries, _, err := s.List(t.Context(), "/workspace", client.ListOptions{}); err != nil || len(entries) != 1 || entries[0].Size != 0 {
+		t.Errorf("got %+v, %v", entries, err)
+	}
+}
+
+// TestB099: a list tells sizes, types, modes and times.
+func TestB099(t *testing.T) {
+	t.Parallel()
+	box := NewBox(t, sandbox.Limits{})
+	s, began := box.Session(), time.Now()
+	writeFile(t, s, "/workspace/f", "hello", client.WriteOptions{Mode: 0o640})
+	box.Want("", "cd /workspace; mkdir d; ln -s f l; touch -d 2001-02-03T04:05:06Z d/old")
+	entries, _, err := s.List(t.Context(), "/workspace", client.ListOptions{Depth: 2})
+	if err != nil || len(entries) != 4 {
+		t.Fatalf("got %+v, %v", entries, err)
+	}
+	d, old, f, l := entries[0], entries[1], entries[2], entries[3]
+	if !d.Mode.IsDir() || f.Size != 5 || f.Mode != 0o640 || f.User == "" || l.Mode.Type() != fs.ModeSymlink || l.Target != "f" {
+		t.Errorf("got %+v", entries)
+	}
+	if !old.Mtime.Equal(time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)) || f.Mtime.Before(began.Add(-time.Minute)) || f.Mtime.After(time.Now().Add(time.Minute)) {
+		t.Errorf("times: %v, %v", old.Mtime, f.Mtime)
+	}
+	r, err := s.Glob(t.Context(), "/workspace", []string{"f"}, client.GlobOptions{})
+	if err != nil || len(r.Entries) != 1 || r.Entries[0].Size != 5 {
+		t.Errorf("glob: %+v, %v", r, err)
+	}
+}
+
+// TestB103: blanks at the ends of names are part of them.
+func TestB103(t *testing.T) {
+	t.Parallel()
+	box := NewBox(t, sandbox.Limits{})
+	box.Want("", "printf x > '/workspace/notes.txt '; printf y > '/workspace/ lead'")
+	entries, _, err := box.Session().List(t.Context(), "/workspace", client.ListOptions{})
+	if err != nil || len(entries) != 2 || entries[0].Name != " lead" || entries[1].Name != "notes.txt " {
+		t.Fatalf("got %+v, %v", entries, err)
+	}
+	wantFile(t, box.Session(), entries[0].Path, "y")
+	wantFile(t, box.Session(), entries[1].Path, "x")
+}
+
+// TestB120: who reads while others replace a file sees one of the contents,
+// whole.
+func TestB120(t *testing.T) {
+	t.Parallel()
+	s := NewBox(t, sandbox.Limits{}).Session()
+	const size = 1 << 20
+	write := func(c string) error {
+		return s.WriteFile(t.Context(), "/workspace/f", strings.NewReader(strings.Repeat(c, size)), client.WriteOptions{Atomic: true})
+	}
+	if err := write("a"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 4)
+	stop := make(chan struct{})
+	for i := range 4 {
+		go func() {
+			for {
+				select {
+				case <-stop:
+					done <- nil
+					return
+				default:
+				}
+				if err := write(string("ab"[i%2])); err != nil {
+					done <- err
+					return
+				}
+			}
+		}()
+	}
+	for range 300 {
+		got, err := readFile(s, "/workspace/f", client.ReadOptions{})
+		if err != nil || len(got) != size || strings.Count(got, got[:1]) != size {
+			t.Fatalf("read %d bytes, %v", len(got), err)
+		}
+	}
+	close(stop)
+	var errs error
+	for range 4 {
+		errs = errors.Join(errs, <-done)
+	}
+	if errs != nil {
+		t.Error(errs)
+	}
+}

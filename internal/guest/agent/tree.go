@@ -1,0 +1,220 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+
+	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/guest"
+)
+
+func (s *files) mkdir(_ context.Context, q *guestv1.MkdirRequest) (*guestv1.MkdirResponse, error) {
+	p, mode := string(q.GetPath()), q.GetMode()&permsMask
+	if q.GetMode() == 0 {
+		mode = 0o755
+	}
+	return new(guestv1.MkdirResponse), s.as(q.GetUser(), func(fsys FS) error {
+		owner, err := ownerOf(fsys, q.GetOwner())
+		if err != nil {
+			return err
+		}
+		if q.GetParents() {
+			return mkdirAll(fsys, p, mode, owner)
+		}
+		if err := fsys.Mkdir(p, mode); err != nil {
+			return err
+		}
+		return owner.give(fsys, p)
+	}, p)
+}
+
+// owner is whom new files are given to; the zero value is the user who makes
+// them.
+type owner struct {
+	set      bool
+	uid, gid int
+}
+
+func ownerOf(fsys FS, spec string) (o owner, err error) {
+	if spec == "" {
+		return owner{}, nil
+	}
+	o.set = true
+	o.uid, o.gid, err = fsys.Owner(spec)
+	return o, err
+}
+
+func (o owner) give(fsys FS, p string) error {
+	if !o.set {
+		return nil
+	}
+	return fsys.Chown(p, o.uid, o.gid)
+}
+
+// mkdirAll makes a directory and its parents. What is there already must be a
+// directory or a link to one, and keeps its owner.
+func mkdirAll(fsys FS, p string, mode uint32, to owner) error {
+	var missing []string
+	for ; ; p = parent(p) {
+		i, err := fsys.Stat(p, true)
+		if err == nil && isDir(i) {
+			break
+		}
+		if err == nil {
+			return &fs.PathError{Op: "mkdir", Path: p, Err: syscall.ENOTDIR}
+		}
+		if !errors.Is(err, fs.ErrNotExist) || p == parent(p) {
+			return err
+		}
+		missing = append(missing, p)
+	}
+	for len(missing) > 0 {
+		p := missing[len(missing)-1]
+		missing = missing[:len(missing)-1]
+		err := fsys.Mkdir(p, mode)
+		if err == nil {
+			err = to.give(fsys, p)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *files) move(_ context.Context, q *guestv1.MoveRequest) (*guestv1.MoveResponse, error) {
+	from, to := string(q.GetFrom()), string(q.GetTo())
+	return new(guestv1.MoveResponse), s.as(q.GetUser(), func(fsys FS) error {
+		return fsys.Rename(from, to, q.GetOverwrite())
+	}, from, to)
+}
+
+func (s *files) remove(ctx context.Context, q *guestv1.RemoveRequest) (*guestv1.RemoveResponse, error) {
+	p := string(q.GetPath())
+	return new(guestv1.RemoveResponse), s.goThrough(ctx, q.GetUser(), func(fsys FS) error {
+		if q.GetRecursive() {
+			return removeAll(ctx, fsys, p)
+		}
+		return fsys.Remove(p)
+	}, p)
+}
+
+// removeAll removes a tree without following links.
+func removeAll(ctx context.Context, fsys FS, p string) error {
+	p = strings.TrimRight(p, "/") // with a slash a link at the end would be followed
+	if p == "" {
+		return guest.Errorf(errdefs.ErrInvalidArgument, "the root directory can't be removed")
+	}
+	i, err := fsys.Stat(p, false)
+	if err != nil {
+		return err
+	}
+	if !isDir(i) {
+		return fsys.Remove(p)
+	}
+	gone := func(rel string) error {
+		if err := fsys.Remove(join(p, rel)); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	w := &walk{fsys: fsys, root: p}
+	w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
+		if isDir(i) {
+			return true, nil
+		}
+		return false, gone(rel)
+	}
+	w.leave = func(rel string, _ *guestv1.FileInfo) error { return gone(rel) }
+	if err := w.run(ctx, ""); err != nil {
+		return err
+	}
+	return fsys.Remove(p)
+}
+
+func (s *files) chmod(ctx context.Context, q *guestv1.ChmodRequest) (*guestv1.ChmodResponse, error) {
+	a, p, mode := new(guestv1.ChmodResponse), string(q.GetPath()), q.GetMode()
+	if mode&^0o7777 != 0 {
+		return nil, guest.Errorf(errdefs.ErrInvalidArgument, "mode %o has more than permission bits", mode)
+	}
+	return a, s.change(ctx, q.GetUser(), p, q.GetRecursive(), &a.Changed, func(fsys FS, p string, i *guestv1.FileInfo) (bool, error) {
+		if i != nil && isLink(i) {
+			return false, nil
+		}
+		return true, fsys.Chmod(p, mode)
+	})
+}
+
+func (s *files) chown(ctx context.Context, q *guestv1.ChownRequest) (*guestv1.ChownResponse, error) {
+	a, p := new(guestv1.ChownResponse), string(q.GetPath())
+	var to owner
+	return a, s.change(ctx, q.GetUser(), p, q.GetRecursive(), &a.Changed, func(fsys FS, p string, _ *guestv1.FileInfo) (_ bool, err error) {
+		if !to.set {
+			if to.uid, to.gid, err = fsys.Owner(q.GetOwner()); err != nil {
+				return false, err
+			}
+			to.set = true
+		}
+		return true, to.give(fsys, p)
+	})
+}
+
+// change applies f to a path, and to what is below it if that is asked for. f
+// says whether it changed something; i is nil for the path itself.
+func (s *files) change(ctx context.Context, user, p string, recursive bool, changed *uint64,
+	f func(fsys FS, p string, i *guestv1.FileInfo) (bool, error),
+) error {
+	return s.goThrough(ctx, user, func(fsys FS) error {
+		if _, err := f(fsys, p, nil); err != nil {
+			return err
+		}
+		*changed++
+		if i, err := fsys.Stat(p, false); err != nil || !recursive || !isDir(i) {
+			return err
+		}
+		w := &walk{fsys: fsys, root: p}
+		w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
+			did, err := f(fsys, join(p, rel), i)
+			if errors.Is(err, fs.ErrNotExist) {
+				return false, nil // gone since
+			}
+			if did && err == nil {
+				*changed++
+			}
+			return true, err
+		}
+		return w.run(ctx, "")
+	}, p)
+}
+
+func (s *files) symlink(_ context.Context, q *guestv1.SymlinkRequest) (*guestv1.SymlinkResponse, error) {
+	target, p := string(q.GetTarget()), string(q.GetPath())
+	return new(guestv1.SymlinkResponse), s.as(q.GetUser(), func(fsys FS) error {
+		err := fsys.Symlink(target, p)
+		if !q.GetOverwrite() || !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		temp := tempName(p)
+		if err := fsys.Symlink(target, temp); err != nil {
+			return err
+		}
+		if err := fsys.Rename(temp, p, true); err != nil {
+			return errors.Join(err, fsys.Remove(temp))
+		}
+		return nil
+	}, target, p)
+}
+
+func (s *files) readlink(_ context.Context, q *guestv1.ReadlinkRequest) (*guestv1.ReadlinkResponse, error) {
+	a, p := new(guestv1.ReadlinkResponse), string(q.GetPath())
+	return a, s.as(q.GetUser(), func(fsys FS) error {
+		target, err := fsys.Readlink(p)
+		a.Target = []byte(target)
+		return err
+	}, p)
+}

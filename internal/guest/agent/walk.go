@@ -1,0 +1,168 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+
+	guestv1 "agentbox/internal/gen/guest/v1"
+)
+
+// walk goes through a tree. A directory comes before what is in it, the entries
+// of one directory are sorted bytewise, and no link is followed. It keeps a stack
+// of its own, and of a directory only some names at a time, so that neither depth
+// nor width of a tree cost the agent more than that.
+type walk struct {
+	fsys  FS
+	root  string // a directory, or a link to one
+	depth int    // levels below root; 0: all
+
+	// enter is called for each entry with its path below root, and says whether
+	// to go into a directory.
+	enter func(rel string, i *guestv1.FileInfo) (into bool, err error)
+	// leave is called after what is in a directory, unless it is nil.
+	leave func(rel string, i *guestv1.FileInfo) error
+	// failed decides about entries that can't be examined and directories that
+	// can't be read: the error that it returns ends the walk. Nil: any does. What
+	// is gone meanwhile is no failure.
+	failed func(rel string, err error) error
+
+	stack []level
+}
+
+// level is a directory whose entries are visited.
+type level struct {
+	rel   string
+	info  *guestv1.FileInfo // nil for the root
+	after string            // last name that was visited
+	names []string
+	more  bool // names holds not all that come
+	begun bool
+}
+
+// namesAtOnce bounds how many names of one directory are held. Fewer would mean
+// to read a directory of a million files too often.
+const namesAtOnce = 16 << 10
+
+// run walks what comes after the given path below root; "" is all of it.
+func (w *walk) run(ctx context.Context, after string) error {
+	w.resume(after)
+	for len(w.stack) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		top := &w.stack[len(w.stack)-1]
+		if len(top.names) == 0 && (top.more || !top.begun) {
+			if err := w.load(top); err != nil {
+				return err
+			}
+		}
+		if len(top.names) == 0 {
+			done := *top
+			w.stack = w.stack[:len(w.stack)-1]
+			if w.leave != nil && done.info != nil {
+				if err := w.leave(done.rel, done.info); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		name := top.names[0]
+		top.names, top.after = top.names[1:], name
+		if err := w.visit(join(top.rel, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resume fills the stack as it was after the given path had been visited.
+func (w *walk) resume(after string) {
+	name, rest, deeper := strings.Cut(after, "/")
+	w.stack = append(w.stack[:0], level{after: name})
+	for rel := name; after != ""; rel = join(rel, name) {
+		i, err := w.fsys.Stat(join(w.root, rel), false)
+		if err != nil || !isDir(i) || w.depth > 0 && len(w.stack) >= w.depth {
+			return
+		}
+		if !deeper {
+			w.stack = append(w.stack, level{rel: rel, info: i})
+			return
+		}
+		name, rest, deeper = strings.Cut(rest, "/")
+		w.stack = append(w.stack, level{rel: rel, info: i, after: name})
+	}
+}
+
+func (w *walk) load(l *level) error {
+	var err error
+	l.begun = true
+	l.names, l.more, err = w.fsys.Names(join(w.root, l.rel), l.after, namesAtOnce)
+	if err != nil {
+		l.names, l.more = nil, false
+		if l.rel == "" {
+			return err
+		}
+	}
+	return w.fail(l.rel, err)
+}
+
+func (w *walk) visit(rel string) error {
+	i, err := w.fsys.Stat(join(w.root, rel), false)
+	if err != nil {
+		return w.fail(rel, err)
+	}
+	into, err := w.enter(rel, i)
+	if err == nil && into && isDir(i) && (w.depth == 0 || len(w.stack) < w.depth) {
+		w.stack = append(w.stack, level{rel: rel, info: i})
+	}
+	return err
+}
+
+func (w *walk) fail(rel string, err error) error {
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if w.failed == nil {
+		return err
+	}
+	return w.failed(rel, err)
+}
+
+// skips collects what a call left out.
+type skips struct {
+	list guestv1.SkippedList
+	room int
+}
+
+// What of a list of skipped entries is told by name: as much as fits into the
+// trailer of an answer.
+const (
+	maxSkipped     = 100
+	maxSkippedSize = 1 << 10
+)
+
+func (s *skips) add(rel, reason string) {
+	s.list.Total++
+	s.room += len(rel) + len(reason) + 8
+	if len(s.list.First) < maxSkipped && s.room <= maxSkippedSize {
+		s.list.First = append(s.list.First, &guestv1.Skipped{Path: []byte(rel), Reason: reason})
+	}
+}
+
+// failed is for walk.failed: what may not be read is left out.
+func (s *skips) failed(rel string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		s.add(rel, "denied")
+		return nil
+	}
+	return err
+}
+
+// Why an answer may not be complete.
+const (
+	truncatedCount = "count"
+	truncatedSize  = "size"
+	truncatedTime  = "time"
+)
