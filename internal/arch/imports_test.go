@@ -37,7 +37,8 @@ var layers = []struct {
 	{"agentbox/internal/programs", []string{"github.com/klauspost/compress/zstd", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/image/erofs/erofstest", nil},
 	{"agentbox/internal/image/erofs", []string{"golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
-	{"agentbox/internal/image", []string{"agentbox/internal/image/erofs", "agentbox/images", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup",
+	{"agentbox/internal/image/oci", []string{"github.com/google/go-containerregistry/pkg/...", "github.com/klauspost/compress/...", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/image", []string{"agentbox/internal/image/erofs", "agentbox/internal/image/oci", "agentbox/images", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup",
 		"github.com/klauspost/compress/zstd", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/images", nil},
 
@@ -72,7 +73,7 @@ var testMay = []string{"go.uber.org/goleak", "pgregory.net/rapid", "github.com/r
 var testRows = map[string][]string{
 	"agentbox/internal/runtime/gvisor": {"agentbox/internal/runtime/runtimetest", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/image/...", "agentbox/internal/programs"},
 	"agentbox/internal/image/erofs":    {"agentbox/internal/image/erofs/erofstest"},
-	"agentbox/internal/image":          {"agentbox/internal/image/erofs/erofstest"},
+	"agentbox/internal/image":          {"agentbox/internal/image/erofs/erofstest", "github.com/google/go-containerregistry/pkg/..."},
 	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
 }
 
