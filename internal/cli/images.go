@@ -20,11 +20,11 @@ func (a *App) imagesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "images",
 		Aliases: []string{"image"},
-		Short:   "Build, load, save, list and remove the root file systems of sandboxes",
+		Short:   "Build, pull, load, save, list and remove the root file systems of sandboxes",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.imagesBuild(), a.imagesLoad(), a.imagesSave(), a.imagesList(), a.imagesInspect(), a.imagesRemove(), a.imagesPrune())
+	cmd.AddCommand(a.imagesBuild(), a.imagesPull(), a.imagesLoad(), a.imagesSave(), a.imagesList(), a.imagesInspect(), a.imagesRemove(), a.imagesPrune())
 	return cmd
 }
 
@@ -98,11 +98,14 @@ func (a *App) build(ctx context.Context, store *image.Store, name string, opts i
 	return store.Build(ctx, name, opts)
 }
 
-// ensureImage builds a built-in image that is not there yet.
+// ensureImage builds a built-in image that is not there yet, and pulls another.
 func (a *App) ensureImage(ctx context.Context, store *image.Store, name string) error {
 	_, err := store.Resolve(ctx, name)
-	if !errdefs.IsNotFound(err) || !image.HasRecipe(name) {
+	if !errdefs.IsNotFound(err) {
 		return err
+	}
+	if !image.HasRecipe(name) {
+		return a.pullMissing(ctx, store, name)
 	}
 	fmt.Fprintf(a.Stderr, "agentbox: building image %q, once (some minutes)\n", name)
 	_, err = a.build(ctx, store, name, image.BuildOptions{})

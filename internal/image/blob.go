@@ -127,7 +127,7 @@ func (b *blobWriter) Reset() error {
 // Commit implements oci.Blob.
 func (b *blobWriter) Commit(ctx context.Context) error {
 	if got := digestPrefix + hex.EncodeToString(b.sum.Sum(nil)); got != b.digest {
-		return errors.Join(fmt.Errorf("layer has digest %s, want %s: %w", got, b.digest, errdefs.ErrDataLoss), os.Remove(b.f.Name()), b.Close())
+		return errors.Join(fmt.Errorf("layer has digest %s, want %s: %w", got, b.digest, errdefs.ErrDataLoss), b.Reset(), b.Close())
 	}
 	err := errors.Join(b.f.Sync(), b.f.Chmod(0o400))
 	if err == nil {
@@ -153,8 +153,14 @@ func (b *blobWriter) publish(ctx context.Context) error {
 	return publish(b.f.Name(), b.in.s.blobPath(b.digest))
 }
 
-// Close implements oci.Blob.
-func (b *blobWriter) Close() error { return b.f.Close() }
+// Close implements oci.Blob. A file without a byte is of no use to anybody.
+func (b *blobWriter) Close() error {
+	var err error
+	if b.size == 0 {
+		err = os.Remove(b.f.Name())
+	}
+	return errors.Join(err, b.f.Close())
+}
 
 // put stores a small blob.
 func (in *intake) put(ctx context.Context, digest string, content io.Reader) error {
@@ -166,7 +172,7 @@ func (in *intake) put(ctx context.Context, digest string, content io.Reader) err
 		return errors.Join(err, b.Close())
 	}
 	if _, err := io.Copy(b, contextReader{ctx, content}); err != nil {
-		return errors.Join(fmt.Errorf("store layer %s: %w", digest, err), os.Remove(b.(*blobWriter).f.Name()), b.Close())
+		return errors.Join(fmt.Errorf("store layer %s: %w", digest, err), b.Reset(), b.Close())
 	}
 	return b.Commit(ctx)
 }
