@@ -74,6 +74,7 @@ var testRows = map[string][]string{
 	"agentbox/internal/runtime/gvisor": {"agentbox/internal/runtime/runtimetest", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/image/...", "agentbox/internal/programs"},
 	"agentbox/internal/image/erofs":    {"agentbox/internal/image/erofs/erofstest"},
 	"agentbox/internal/image":          {"agentbox/internal/image/erofs/erofstest", "github.com/google/go-containerregistry/pkg/..."},
+	"agentbox/internal/e2e":            {"github.com/google/go-containerregistry/pkg/..."},
 	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentbox/internal/image"
+	"agentbox/internal/sandbox"
 )
 
 func (a *App) imagesCommand() *cobra.Command {
@@ -98,18 +99,33 @@ func (a *App) build(ctx context.Context, store *image.Store, name string, opts i
 	return store.Build(ctx, name, opts)
 }
 
+// What run does about an image: pulling is for those that no recipe makes.
+const (
+	pullMissing = "missing"
+	pullAlways  = "always"
+	pullNever   = "never"
+)
+
 // ensureImage builds a built-in image that is not there yet, and pulls another.
-func (a *App) ensureImage(ctx context.Context, store *image.Store, name string) error {
-	_, err := store.Resolve(ctx, name)
-	if !errdefs.IsNotFound(err) {
-		return err
+func (a *App) ensureImage(ctx context.Context, store *image.Store, name, pull string) (image.Image, error) {
+	switch pull {
+	case pullMissing, pullNever:
+	case pullAlways:
+		return a.pullForRun(ctx, store, name)
+	default:
+		return image.Image{}, &sandbox.InvalidError{Field: "pull", Value: pull, Allowed: pullMissing + ", " + pullAlways + " or " + pullNever}
 	}
-	if !image.HasRecipe(name) {
-		return a.pullMissing(ctx, store, name)
+	img, err := store.Resolve(ctx, name)
+	switch {
+	case !errdefs.IsNotFound(err):
+		return img, err
+	case image.HasRecipe(name):
+		fmt.Fprintf(a.Stderr, "agentbox: building image %q, once (some minutes)\n", name)
+		return a.build(ctx, store, name, image.BuildOptions{})
+	case pull == pullNever:
+		return img, err
 	}
-	fmt.Fprintf(a.Stderr, "agentbox: building image %q, once (some minutes)\n", name)
-	_, err = a.build(ctx, store, name, image.BuildOptions{})
-	return err
+	return a.pullForRun(ctx, store, name)
 }
 
 // imageRow is what images ls prints.

@@ -3,12 +3,10 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
 
-	"github.com/containerd/errdefs"
 	"github.com/spf13/cobra"
 
 	"agentbox/internal/image"
@@ -112,20 +110,20 @@ func (a *App) pull(ctx context.Context, store *image.Store, ref string, opts ima
 	return store.Pull(ctx, ref, opts)
 }
 
-// pullMissing fetches the image of a run that is not there and can't be built.
-func (a *App) pullMissing(ctx context.Context, store *image.Store, name string) error {
-	if _, err := oci.ParseRef(name); err != nil {
-		return err
-	}
+// pullForRun fetches the image of a run; the environment says how.
+func (a *App) pullForRun(ctx context.Context, store *image.Store, name string) (image.Image, error) {
 	f := environmentRegistry()
 	opts, err := f.options()
 	if err != nil {
-		return err
+		return image.Image{}, err
 	}
-	fmt.Fprintf(a.Stderr, "agentbox: no image %q here, pulling it\n", name)
-	_, err = a.pull(ctx, store, name, image.PullOptions{Registry: opts}, false)
-	if errdefs.IsInvalidArgument(err) || errdefs.IsNotFound(err) || errdefs.IsUnauthorized(err) {
-		err = errors.Join(err, fmt.Errorf("there are \"agentbox images ls\", the recipes %s, and what a registry has", strings.Join(image.Recipes(), ", ")))
+	if _, err := oci.ParseRef(name); err != nil {
+		return image.Image{}, err
 	}
-	return err
+	fmt.Fprintf(a.Stderr, "agentbox: pulling image %q\n", name)
+	img, err := a.pull(ctx, store, name, image.PullOptions{Registry: opts}, false)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w\n(images that are here: agentbox images ls; that can be built: %s)", err, strings.Join(image.Recipes(), ", "))
+	}
+	return img, err
 }

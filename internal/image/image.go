@@ -46,7 +46,7 @@ type Image struct {
 
 // Config is how commands run in an image unless they ask for something else.
 type Config struct {
-	// User is a name or uid. Empty: root.
+	// User is a name or uid, optionally ":group". Empty: uid 1000.
 	User string `json:"user"`
 	// Workdir is an absolute path. Empty: "/".
 	Workdir string `json:"workdir"`

@@ -57,10 +57,14 @@ func (r record) blobs() []string {
 // newRecord is the record of an image of the image specification.
 func newRecord(img oci.Image, source string) record {
 	s := img.Settings
+	user := s.User
+	if user == "" || user == "root" { // by number, because an image need not have a list of users
+		user = "0"
+	}
 	return record{
 		Digest: img.Digest, ConfigDigest: img.ConfigDigest, Layers: img.Layers, Platform: img.Platform, Source: source,
 		Config: Config{
-			User: s.User, Workdir: s.Workdir, Env: s.Env, Entrypoint: s.Entrypoint, Cmd: s.Cmd,
+			User: user, Workdir: s.Workdir, Env: s.Env, Entrypoint: s.Entrypoint, Cmd: s.Cmd,
 			ExposedPorts: s.ExposedPorts, StopSignal: s.StopSignal,
 		},
 	}
