@@ -22,7 +22,7 @@ func main() {
 	case len(os.Args) == 2 && os.Args[1] == "attach":
 		err = pid1.Attach()
 	case len(os.Args) == 2 && os.Args[1] == "version":
-		fmt.Println(build)
+		fmt.Fprintln(os.Stdout, build)
 	default:
 		err = fmt.Errorf("usage: agentbox-guest init|attach|version")
 	}

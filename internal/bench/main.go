@@ -22,8 +22,9 @@ func main() {
 	quick := flag.Bool("quick", false, "few samples, to see whether it works")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *dataDir, *image, *out, *quick); err != nil {
+	err := run(ctx, *dataDir, *image, *out, *quick)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -47,7 +48,7 @@ func run(ctx context.Context, dataDir, image, out string, quick bool) (err error
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	say("starting a Docker engine to compare with")
 	d, err := startDocker(ctx, filepath.Join(dir, "docker"))
 	if err != nil {

@@ -125,7 +125,7 @@ func (g *Group) Procs() ([]int, error) {
 			seen[pid] = true
 		}
 	}
-	delete(seen, g.tree.Pid())
+	delete(seen, g.tree.PID())
 	return slices.Sorted(maps.Keys(seen)), nil
 }
 

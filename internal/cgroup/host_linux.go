@@ -292,7 +292,7 @@ func (h *Host) version() Mode {
 // everyBase returns, by controller, the directories that may hold groups.
 func (h *Host) everyBase() map[string][]string {
 	all := map[string][]string{}
-	if h.unified == "" || h.tree.Uid() == 0 {
+	if h.unified == "" || h.tree.UID() == 0 {
 		for c, base := range h.base {
 			all[c] = []string{base}
 		}

@@ -226,5 +226,5 @@ func (k *kernel) Delegated(unit string) (bool, error) {
 	return yes, nil
 }
 
-func (k *kernel) Uid() int { return k.uid }
-func (k *kernel) Pid() int { return k.pid }
+func (k *kernel) UID() int { return k.uid }
+func (k *kernel) PID() int { return k.pid }

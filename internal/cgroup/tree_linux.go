@@ -36,8 +36,8 @@ type tree interface {
 	// Delegated asks the user's systemd whether unit has Delegate=yes.
 	Delegated(unit string) (bool, error)
 	// Uid and Pid of this process.
-	Uid() int
-	Pid() int
+	UID() int
+	PID() int
 }
 
 // maxRead bounds what is read of one file: the longest is cgroup.procs with
@@ -146,8 +146,8 @@ func (osTree) Delegated(unit string) (bool, error) {
 	return strings.TrimSpace(string(out)) == "yes", nil
 }
 
-func (osTree) Uid() int { return os.Geteuid() }
-func (osTree) Pid() int { return os.Getpid() }
+func (osTree) UID() int { return os.Geteuid() }
+func (osTree) PID() int { return os.Getpid() }
 
 // pidList parses pids separated by white space. Words that are no positive
 // number are left out: 0 stands for a process of another pid namespace.

@@ -33,7 +33,7 @@ func (h *Host) detectV1(root string) error {
 		}
 	}
 	if refused != nil && len(base) == 0 {
-		if h.tree.Uid() != 0 {
+		if h.tree.UID() != 0 {
 			return fmt.Errorf("cgroup v1 can only be used by root: %w", refused)
 		}
 		return fmt.Errorf("cgroup v1 is mounted, but not for us to use (a container?): %w", refused)

@@ -20,7 +20,7 @@ const leaf = top + ".host"
 // the mount's own root for the superuser, the cgroup that we are in for others.
 func (h *Host) detectV2(root string) error {
 	base := root
-	if h.tree.Uid() != 0 {
+	if h.tree.UID() != 0 {
 		var err error
 		if base, err = h.delegated(root); err != nil {
 			return err
@@ -175,7 +175,7 @@ func unitOf(dir string) string {
 func (h *Host) boundary(dir string) bool {
 	own, err1 := h.tree.Owner(dir)
 	above, err2 := h.tree.Owner(path.Dir(dir))
-	return err1 == nil && err2 == nil && own == h.tree.Uid() && above != own
+	return err1 == nil && err2 == nil && own == h.tree.UID() && above != own
 }
 
 // ownPath finds the unified hierarchy's line, "0::/path". A path that leads

@@ -73,8 +73,25 @@ sandboxes. gVisor is compiled in: no Docker, no KVM, no daemon is needed.
 	})
 	root.PersistentFlags().String("data-dir", os.Getenv("AGENTBOX_DATA_DIR"),
 		"where images and sandboxes are kept (AGENTBOX_DATA_DIR; default /var/lib/agentbox, or $XDG_DATA_HOME/agentbox for an ordinary user)")
+	root.PersistentFlags().Lookup("data-dir").DefValue = "" // the text above tells it
 	root.AddCommand(a.runCommand(), a.imagesCommand(), a.doctorCommand(), a.purgeCommand(), a.engineCommand(), a.versionCommand())
+	pointToHelp(root)
 	return root
+}
+
+// pointToHelp makes complaints about arguments end as those about flags do.
+func pointToHelp(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+			}
+			return nil
+		}
+	}
+	for _, c := range cmd.Commands() {
+		pointToHelp(c)
+	}
 }
 
 func (a *App) versionCommand() *cobra.Command {

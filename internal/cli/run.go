@@ -70,7 +70,7 @@ failed, 126 and 127 when the command can't be executed or isn't found.`,
 	fl.SortFlags = false
 	fl.BoolVarP(&f.stdin, "interactive", "i", false, "pass standard input to the command")
 	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
-	fl.StringArrayVarP(&f.env, "env", "e", nil, "set an environment variable, NAME=VALUE, or NAME to pass on this one's value (repeatable)")
+	fl.StringArrayVarP(&f.env, "env", "e", nil, "set an environment variable, `NAME=VALUE`, or NAME to pass on this one's value (repeatable)")
 	fl.StringVarP(&f.workdir, "workdir", "w", "", "working directory (default: the image's)")
 	fl.StringVarP(&f.user, "user", "u", "", "user name or uid, optionally :group (default: the image's)")
 	fl.StringVarP(&f.memory, "memory", "m", "", "memory limit, such as 256m or 2g (default 512m)")
@@ -79,7 +79,7 @@ failed, 126 and 127 when the command can't be executed or isn't found.`,
 	fl.StringVar(&f.shm, "shm", "", "size of /dev/shm (default half of the memory)")
 	fl.Int64Var(&f.pids, "pids", 0, "limit of processes and threads (default 256)")
 	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, such as 30s or 5m (default 1h)")
-	fl.StringArrayVar(&f.copies, "copy", nil, "copy a file or directory into the sandbox first, SRC:DST (repeatable)")
+	fl.StringArrayVar(&f.copies, "copy", nil, "copy a file or directory into the sandbox first, `SRC:DST` (repeatable)")
 	fl.StringVar(&f.outputDir, "output-dir", "", "afterwards, copy the sandbox's "+outputsDir+" into this directory")
 	fl.BoolVar(&f.useEntrypoint, "use-entrypoint", false, "put the image's entrypoint before COMMAND")
 	fl.StringVar(&f.pull, "pull", pullMissing, "fetch the image: "+pullMissing+", "+pullAlways+" or "+pullNever)
@@ -95,7 +95,8 @@ func splitArgs(cmd *cobra.Command, args []string) (name string, argv []string, e
 		n = len(args)
 	}
 	if n > 1 {
-		return "", nil, fmt.Errorf("put -- before the command: agentbox run [IMAGE] -- %s", strings.Join(args, " "))
+		return "", nil, fmt.Errorf("put -- before the command: agentbox run %s -- %s (without an image: agentbox run -- %s)",
+			args[0], strings.Join(args[1:], " "), strings.Join(args, " "))
 	}
 	name = "default"
 	if n == 1 {
@@ -213,6 +214,9 @@ func (f *runFlags) command() (sandbox.Command, error) {
 	c := sandbox.Command{Stdin: f.stdin, TTY: f.tty, Timeout: f.timeout, OnDisconnect: sandbox.Kill, MaxOutput: -1}
 	if f.timeout < 0 || f.timeout > sandbox.MaxTimeout {
 		return c, &sandbox.InvalidError{Field: "timeout", Value: f.timeout.String(), Allowed: "up to " + sandbox.MaxTimeout.String()}
+	}
+	if f.maxOutput != "" && !f.json {
+		return c, errors.New("--max-output needs --json: without it all output is passed on")
 	}
 	if f.json {
 		if f.tty {

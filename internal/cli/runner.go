@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"strings"
 	"time"
@@ -39,7 +40,11 @@ func parseCopies(args []string) ([]copySpec, error) {
 		if i <= 0 || i == len(s)-1 {
 			return nil, &sandbox.InvalidError{Field: "copy", Value: s, Allowed: "SRC:DST, such as ./data:/workspace/data"}
 		}
-		out = append(out, copySpec{s[:i], s[i+1:]})
+		c := copySpec{s[:i], s[i+1:]}
+		if _, err := os.Lstat(c.src); err != nil { // before a sandbox is made for nothing
+			return nil, fmt.Errorf("read the source of --copy %s: %w", s, err)
+		}
+		out = append(out, c)
 	}
 	return out, nil
 }

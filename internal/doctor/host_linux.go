@@ -112,7 +112,7 @@ func disk(dir string) Disk {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return Disk{Err: &os.PathError{Op: "statfs", Path: dir, Err: err}}
 	}
-	d := Disk{FSType: fsNames[int64(st.Type)], NoExec: st.Flags&unix.ST_NOEXEC != 0, Free: int64(st.Bavail) * st.Bsize}
+	d := Disk{FSType: fsNames[st.Type], NoExec: st.Flags&unix.ST_NOEXEC != 0, Free: int64(st.Bavail) * st.Bsize}
 	if d.FSType == "" {
 		d.FSType = fmt.Sprintf("file system %#x", st.Type)
 	}

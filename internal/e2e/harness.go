@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -128,20 +129,12 @@ func RunWithin(t testing.TB, limit time.Duration, dataDir, stdin string, args ..
 	out := Out{Stdout: stdout.String(), Stderr: stderr.String(), Took: time.Since(began)}
 	if err != nil {
 		var exit *exec.ExitError
-		if !asExit(err, &exit) || exit.ExitCode() < 0 {
+		if !errors.As(err, &exit) || exit.ExitCode() < 0 {
 			t.Fatalf("agentbox %q: %v\n%s", args, err, out.Stderr)
 		}
 		out.Code = exit.ExitCode()
 	}
 	return out
-}
-
-func asExit(err error, to **exec.ExitError) bool {
-	e, ok := err.(*exec.ExitError)
-	if ok {
-		*to = e
-	}
-	return ok
 }
 
 // RunJSON runs a command in a fresh sandbox and returns the verdict. flags are

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -220,7 +221,7 @@ func runAs(t *testing.T, dataDir, program string, args ...string) Out {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !asExit(err, &exit) {
+	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%s %q: %v", program, args, err)
 	}
 	return Out{Code: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}

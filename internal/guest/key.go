@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -29,14 +28,13 @@ func NewKey() Key {
 // second.
 const ProveTimeout = 2 * time.Second
 
-// keyMagic starts the preamble, so that an agent which is started with another
-// protocol on its descriptor says so at once.
+// keyMagic starts the preamble, so that NextKey finds it behind what a session
+// left on the stream.
 var keyMagic = [8]byte{'a', 'b', 'x', '-', 'k', 'e', 'y', 1}
 
 var (
-	errBadPreamble = errors.New("read key: not a key preamble")
-	errBadProof    = errors.New("prove key: the other end does not hold the sandbox's key")
-	errNoKey       = errors.New("prove key: no key is set")
+	errBadProof = errors.New("prove key: the other end does not hold the sandbox's key")
+	errNoKey    = errors.New("prove key: no key is set")
 )
 
 // SendKey gives k to the agent. The host sends it on the donated stream once
@@ -47,18 +45,6 @@ func SendKey(w io.Writer, k Key) error {
 		return fmt.Errorf("send key: %w", err)
 	}
 	return nil
-}
-
-// ReadKey reads what SendKey sent.
-func ReadKey(r io.Reader) (Key, error) {
-	var b [len(keyMagic) + len(Key{})]byte
-	if _, err := io.ReadFull(r, b[:]); err != nil {
-		return Key{}, fmt.Errorf("read key: %w", err)
-	}
-	if !bytes.Equal(b[:len(keyMagic)], keyMagic[:]) {
-		return Key{}, errBadPreamble
-	}
-	return Key(b[len(keyMagic):]), nil
 }
 
 // NextKey skips bytes up to a preamble and reads it. After a session the

@@ -17,16 +17,16 @@ func TestKeyPreamble(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := b.Bytes()
-	if got, err := guest.ReadKey(bytes.NewReader(whole)); err != nil || got != k {
-		t.Fatalf("ReadKey = %v, %v", got, err)
+	if got, err := guest.NextKey(bytes.NewReader(whole)); err != nil || got != k {
+		t.Fatalf("NextKey = %v, %v", got, err)
 	}
-	if _, err := guest.ReadKey(bytes.NewReader(whole[:len(whole)-1])); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, err := guest.NextKey(bytes.NewReader(whole[:len(whole)-1])); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a cut preamble gives %v", err)
 	}
 	other := bytes.Clone(whole)
 	other[0]++
-	if _, err := guest.ReadKey(bytes.NewReader(other)); err == nil {
-		t.Error("ReadKey takes something that is no preamble")
+	if _, err := guest.NextKey(bytes.NewReader(other)); err == nil {
+		t.Error("NextKey takes something that is no preamble")
 	}
 	stray := append([]byte("stray frames abx-abx-key"), whole...)
 	if got, err := guest.NextKey(bytes.NewReader(stray)); err != nil || got != k {

@@ -107,7 +107,7 @@ type storedReader struct{ r io.Reader }
 // Read implements io.Reader.
 func (s storedReader) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && err != io.EOF { //nolint:errorlint // a wrapped one is lost data
 		err = fmt.Errorf("decompress image: %w: %w", err, errdefs.ErrDataLoss)
 	}
 	return n, err

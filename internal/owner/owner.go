@@ -164,7 +164,7 @@ func lock(path string, how int) (*os.File, error) {
 	}
 	for {
 		err = unix.Flock(int(f.Fd()), how)
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}

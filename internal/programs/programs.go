@@ -82,7 +82,7 @@ func layOut(parent, name string, p program, finish func(dir string) error) (path
 	if err != nil {
 		return "", "", fmt.Errorf("lay out %s: %w", name, err)
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }()
 	err = errors.Join(os.Chmod(tmp, 0o755), write(filepath.Join(tmp, name), p))
 	if err == nil {
 		err = finish(tmp)

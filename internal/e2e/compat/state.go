@@ -83,6 +83,6 @@ func Key(files []string, words ...string) (string, error) {
 			return "", err
 		}
 	}
-	io.WriteString(h, strings.Join(words, "\x00"))
+	h.Write([]byte(strings.Join(words, "\x00")))
 	return hex.EncodeToString(h.Sum(nil))[:16], nil
 }

@@ -127,5 +127,5 @@ func survey(p Place) (map[string]string, error) {
 			return nil, err
 		}
 	}
-	return seen, cgroups(procs, ours, add)
+	return seen, cgroups(ours, add)
 }

@@ -140,7 +140,7 @@ func (t table) of(dataDir string) []process {
 // cgroups finds the groups of sandboxes, at BASE/agentbox/OWNER/SANDBOX in any
 // hierarchy. A group with a foreign process in it is a living sandbox of
 // somebody else's.
-func cgroups(all table, ours []process, add func(kind, key, text string)) error {
+func cgroups(ours []process, add func(kind, key, text string)) error {
 	mine := map[int]bool{}
 	for _, p := range ours {
 		mine[p.pid] = true

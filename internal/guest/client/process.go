@@ -200,7 +200,7 @@ func (p *Process) stopDeadline() {
 func (p *Process) frames() (*sandbox.Result, error) {
 	head := &boundedReader{p.conn, maxHead}
 	buf := bufio.NewReaderSize(head, 32<<10)
-	a, err := http.ReadResponse(buf, &http.Request{Method: http.MethodPost})
+	a, err := http.ReadResponse(buf, &http.Request{Method: http.MethodPost}) //nolint:bodyclose // it ends with the stream
 	if err != nil {
 		return nil, fmt.Errorf("%w: no answer from the guest: %w", errdefs.ErrUnavailable, err)
 	}

@@ -87,7 +87,7 @@ type answer struct {
 func (a *answer) close() {
 	a.stop()
 	a.conn.abort()
-	<-a.sent
+	<-a.sent //nolint:errcheck // who gives an answer up does not ask
 }
 
 // do sends a request and returns the answer, whose body ends with the context
@@ -105,7 +105,7 @@ func (s *Session) do(ctx context.Context, method, path string, q url.Values, b [
 	// The guest may answer before it has read the whole body.
 	go a.send(head(method, path, q, b, r != nil), r)
 	answer := &boundedReader{c, maxHead}
-	a.Response, err = http.ReadResponse(bufio.NewReaderSize(answer, 4<<10), &http.Request{Method: method})
+	a.Response, err = http.ReadResponse(bufio.NewReaderSize(answer, 4<<10), &http.Request{Method: method}) //nolint:bodyclose // answer.close does
 	if err != nil {
 		return nil, s.explain(ctx, a, err)
 	}
@@ -164,7 +164,7 @@ func writeChunks(w io.Writer, r io.Reader) error {
 		}
 		switch err {
 		case nil:
-		case io.EOF:
+		case io.EOF: //nolint:errorlint // a wrapped one is a cut body
 			_, err := io.WriteString(w, "0\r\n\r\n")
 			return err
 		default:

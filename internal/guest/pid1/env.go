@@ -3,6 +3,7 @@
 package pid1
 
 import (
+	"errors"
 	"path"
 	"strings"
 	"syscall"
@@ -97,7 +98,7 @@ func program(s agent.ProcessSpec, dir, search string) (file string, argv []strin
 		if err == nil {
 			return file, s.Argv, nil
 		}
-		if err == syscall.EACCES {
+		if errors.Is(err, syscall.EACCES) {
 			denied = explain(file, err)
 		}
 	}
@@ -133,26 +134,26 @@ func usable(file string) error {
 
 // explain is an error about a program in the words and numbers of a shell.
 func explain(name string, err error) error {
-	switch err {
-	case nil:
+	switch {
+	case err == nil:
 		return nil
-	case syscall.ENOENT, syscall.ENOTDIR:
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
 		return notFound(name, "No such file or directory")
-	case syscall.EISDIR:
+	case errors.Is(err, syscall.EISDIR):
 		return notExecutable(name, "Is a directory")
 	}
 	return notExecutable(name, describe(err))
 }
 
 func describe(err error) string {
-	switch err {
-	case syscall.EACCES:
+	switch {
+	case errors.Is(err, syscall.EACCES):
 		return "Permission denied"
-	case syscall.ENOEXEC:
+	case errors.Is(err, syscall.ENOEXEC):
 		return "Exec format error"
-	case syscall.E2BIG:
+	case errors.Is(err, syscall.E2BIG):
 		return "Argument list too long"
-	case syscall.ENOMEM:
+	case errors.Is(err, syscall.ENOMEM):
 		return "Cannot allocate memory"
 	}
 	return err.Error()

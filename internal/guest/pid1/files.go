@@ -4,6 +4,7 @@ package pid1
 
 import (
 	"cmp"
+	"errors"
 	"io/fs"
 	"os"
 	"path"
@@ -83,7 +84,7 @@ func linkError(op, from, to string, err error) error {
 // retry repeats a call that a signal broke off.
 func retry(f func() error) error {
 	for {
-		if err := f(); err != unix.EINTR {
+		if err := f(); !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}

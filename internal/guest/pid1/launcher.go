@@ -201,7 +201,7 @@ func (p *process) fork(file string, argv []string, attr *syscall.ProcAttr, f for
 			}
 			return pid, err
 		})
-		if err != syscall.EAGAIN || time.Now().After(end) {
+		if !errors.Is(err, syscall.EAGAIN) || time.Now().After(end) {
 			break
 		}
 	}

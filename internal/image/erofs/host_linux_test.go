@@ -124,7 +124,7 @@ func compareHost(p string, n erofstest.Node) error {
 		return compareMapped(p, n.Data)
 	case erofs.TypeSymlink:
 		if target, err := os.Readlink(p); err != nil || target != string(n.Data) {
-			return fmt.Errorf("target %q, %v", target, err)
+			return fmt.Errorf("target %q, %w", target, err)
 		}
 	case erofs.TypeChar:
 		if st.Rdev != unix.Mkdev(259, 70000) {
@@ -138,7 +138,7 @@ func compareHost(p string, n erofstest.Node) error {
 func compareMapped(p string, want []byte) error {
 	got, err := os.ReadFile(p)
 	if err != nil || !bytes.Equal(got, want) {
-		return fmt.Errorf("read %d bytes, want %d: %v", len(got), len(want), err)
+		return fmt.Errorf("read %d bytes, want %d: %w", len(got), len(want), err)
 	}
 	if len(want) == 0 {
 		return nil

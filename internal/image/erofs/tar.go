@@ -38,7 +38,7 @@ func (w *Writer) AddLayer(r io.Reader) error {
 	tr := tar.NewReader(src)
 	for {
 		h, err := tr.Next()
-		if err == io.EOF {
+		if err == io.EOF { //nolint:errorlint // a wrapped one is a cut layer
 			return nil
 		}
 		if err == nil {

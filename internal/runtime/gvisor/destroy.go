@@ -85,16 +85,11 @@ func (b *box) endProcess() error {
 // reap takes the exit status of a dead sandbox process that is our child. It
 // may be another Runtime's child in this process, so gVisor's memory of that is
 // not asked.
-func (b *box) reap() (unix.WaitStatus, bool) {
+func (b *box) reap() {
 	if now, err := identify(b.rec.Process.Pid); err != nil || now != b.rec.Process {
-		return 0, false // another child may have the pid by now
+		return // another child may have the pid by now
 	}
-	var ws unix.WaitStatus
-	pid, err := unix.Wait4(b.rec.Process.Pid, &ws, unix.WNOHANG, nil)
-	if err != nil || pid == 0 {
-		return 0, false
-	}
-	return ws, true
+	_, _ = unix.Wait4(b.rec.Process.Pid, nil, unix.WNOHANG, nil)
 }
 
 // removeState removes gVisor's files of the sandbox.

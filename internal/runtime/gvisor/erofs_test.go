@@ -134,7 +134,7 @@ func checkTree(t *testing.T, img *gvisorerofs.Image, dir gvisorerofs.Inode, name
 	found := 0
 	err := dir.IterDirents(func(base string, _ uint8, nid uint64) error {
 		if got, err := dir.Lookup(base); err != nil || got != nid {
-			return fmt.Errorf("lookup of %q: %d, %v", base, got, err)
+			return fmt.Errorf("lookup of %q: %d, %w", base, got, err)
 		}
 		if base == "." || base == ".." {
 			return nil
@@ -174,16 +174,16 @@ func checkInode(img *gvisorerofs.Image, i gvisorerofs.Inode, want *wantFile) err
 		return fmt.Errorf("%d links, want %d", i.Nlink(), want.links)
 	case i.IsSymlink():
 		if target, err := i.Readlink(); err != nil || target != e.Target {
-			return fmt.Errorf("target of %d bytes, want %d: %v", len(target), len(e.Target), err)
+			return fmt.Errorf("target of %d bytes, want %d: %w", len(target), len(e.Target), err)
 		}
 	case i.IsRegular():
 		off, err := i.DataOffset()
 		if err != nil || i.Size() != uint64(len(want.content)) {
-			return fmt.Errorf("%d bytes, want %d: %v", i.Size(), len(want.content), err)
+			return fmt.Errorf("%d bytes, want %d: %w", i.Size(), len(want.content), err)
 		}
 		blocks, err := img.BytesAt(off, (i.Size()+4095)&^4095) // what a mapping shows
 		if err != nil || !bytes.Equal(blocks[:i.Size()], want.content) || len(bytes.Trim(blocks[i.Size():], "\x00")) != 0 {
-			return fmt.Errorf("content or tail differs: %v", err)
+			return fmt.Errorf("content or tail differs: %w", err)
 		}
 	}
 	return nil

@@ -16,10 +16,6 @@ import (
 	"agentbox/internal/runtime/runtimetest"
 )
 
-// envPrograms is a directory in which the programs are laid out. It is set for
-// the host processes of the suite, which are this binary again.
-const envPrograms = "AGENTBOX_TEST_PROGRAMS"
-
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 // Programs and image that the tests share.

@@ -179,8 +179,7 @@ func testCommandGoesOn(e *env) {
 }
 
 func testSuspendAfterTakeOver(e *env) {
-	sus, ok := runtime.As[runtime.Suspender](e.rt)
-	if !ok || !e.rt.Capabilities().Suspend {
+	if _, ok := runtime.As[runtime.Suspender](e.rt); !ok || !e.rt.Capabilities().Suspend {
 		e.Skipf("%s has no suspend", e.rt.Capabilities().Name)
 	}
 	id := e.newID()
@@ -189,7 +188,7 @@ func testSuspendAfterTakeOver(e *env) {
 	g := &guest{env: e, id: id, epoch: 1}
 	g.await(&h.output, "line 20\n")
 	h.kill()
-	sus, _ = runtime.As[runtime.Suspender](e.rt)
+	sus, _ := runtime.As[runtime.Suspender](e.rt)
 	g.connect()
 	out := &h.output
 	g.followTo(out, "counter", len(lines(out.String()))+10)

@@ -44,7 +44,7 @@ func newEnv(t *testing.T, f Factory) *env {
 	// Not TempDir of testing: sockets need a short path.
 	e.dir, err = os.MkdirTemp("", "rt")
 	e.ok(err)
-	t.Cleanup(func() { os.RemoveAll(e.dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(e.dir) })
 	e.open()
 	before := e.look()
 	t.Cleanup(func() { e.finish(before) })

@@ -41,13 +41,13 @@ func testSuspend(e *env) {
 		}
 	}
 	g.followTo(&out, p.ID(), 60)
-	e.testClones(sus, filepath.Join(images, "2"), p.ID(), &out)
+	e.testClones(sus, filepath.Join(images, "2"), p.ID())
 	e.want("resume from nothing", sus.Resume(e.ctx, e.spec(e.newID()), filepath.Join(images, "none")), errdefs.IsNotFound)
 	e.want("suspend what is not there", sus.Suspend(e.ctx, e.newID(), filepath.Join(images, "x")), errdefs.IsNotFound)
 }
 
 // testClones resumes one image twice more: each copy goes its own way.
-func (e *env) testClones(sus runtime.Suspender, image, exec string, seen *text) {
+func (e *env) testClones(sus runtime.Suspender, image, exec string) {
 	e.Helper()
 	for range 2 {
 		c := &guest{env: e, id: e.newID(), epoch: 100}
@@ -64,7 +64,7 @@ func (e *env) imagesDir() string {
 	e.Helper()
 	dir, err := os.MkdirTemp("", "img")
 	e.ok(err)
-	e.Cleanup(func() { os.RemoveAll(dir) })
+	e.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 

@@ -2,6 +2,7 @@ package toyos_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -109,7 +110,8 @@ func TestStartErrors(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := boot(t).Start(c.spec, io.Discard, io.Discard)
-			if se, ok := err.(*agent.StartError); !ok || se.Code != c.code {
+			var se *agent.StartError
+			if !errors.As(err, &se) || se.Code != c.code {
 				t.Errorf("got %v, want code %d", err, c.code)
 			}
 		})
