@@ -41,7 +41,9 @@ func (w *Writer) AddLayer(r io.Reader) error {
 		if err == io.EOF { //nolint:errorlint // a wrapped one is a cut layer
 			return nil
 		}
-		if err == nil {
+		if err != nil { // it is the bytes' fault, unless src has failed
+			err = fmt.Errorf("read layer: %w: %w", err, errdefs.ErrInvalidArgument)
+		} else {
 			err = w.addHeader(h, tr)
 		}
 		switch {

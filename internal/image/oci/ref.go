@@ -28,6 +28,9 @@ func ParseRef(s string) (Ref, error) {
 	if err != nil {
 		return Ref{}, fmt.Errorf("invalid image reference %q (want [REGISTRY/]REPOSITORY[:TAG] in lower case): %w: %w", s, err, errdefs.ErrInvalidArgument)
 	}
+	if !registryHost.MatchString(ref.Context().RegistryStr()) {
+		return Ref{}, fmt.Errorf("invalid image reference %q: bad registry: %w", s, errdefs.ErrInvalidArgument)
+	}
 	for part := range strings.SplitSeq(ref.Context().RepositoryStr(), "/") {
 		if !repositoryPart.MatchString(part) {
 			return Ref{}, fmt.Errorf("invalid image reference %q: bad repository: %w", s, errdefs.ErrInvalidArgument)
@@ -36,8 +39,12 @@ func ParseRef(s string) (Ref, error) {
 	return Ref{ref}, nil
 }
 
-// repositoryPart is the grammar of the distribution specification.
-var repositoryPart = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*$`)
+var (
+	// repositoryPart is the grammar of the distribution specification.
+	repositoryPart = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*$`)
+	// registryHost is a name or an address, with a port or without.
+	registryHost = regexp.MustCompile(`^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:[0-9]+)?$`)
+)
 
 // String is the short form, always with a tag or a digest: the default registry
 // is left out.
