@@ -121,9 +121,9 @@ func (a *App) save(ctx context.Context, store *image.Store, output string, names
 			return errors.New("an archive does not belong on a terminal: use -o FILE, or a pipe")
 		}
 	} else {
-		f, err := os.Create(output)
-		if err != nil {
-			return fmt.Errorf("write image archive: %w", err)
+		f, e := os.Create(output)
+		if e != nil {
+			return fmt.Errorf("write image archive: %w", e)
 		}
 		defer func() {
 			if err = errors.Join(err, f.Close()); err != nil {

@@ -62,7 +62,7 @@ func (in *intake) Begin(ctx context.Context, digest string) (oci.Blob, error) {
 		if there, err := in.holdBlob(ctx, digest); there || err != nil {
 			return nil, err
 		}
-		f, err := openLock(ctx, filepath.Join(in.s.dir, partialDir, digestHex(digest)), unix.LOCK_EX, func(*os.File) {})
+		f, err := openLock(ctx, filepath.Join(in.s.dir, partialDir, digestHex(digest)), func(*os.File) {})
 		if err != nil {
 			return nil, err
 		}

@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // BuildOptions say how an image is made.
@@ -173,7 +171,7 @@ func (s *Store) commit(ctx context.Context, r record, report func(Event)) (Image
 // that one is.
 func (s *Store) lockBuild(ctx context.Context, name string, report func(Event)) (*os.File, error) {
 	var last Event
-	return openLock(ctx, filepath.Join(s.dir, "build-"+name+".lock"), unix.LOCK_EX, func(f *os.File) {
+	return openLock(ctx, filepath.Join(s.dir, "build-"+name+".lock"), func(f *os.File) {
 		e := Event{Phase: "wait", Percent: -1, Line: "another process builds this image"}
 		buf := make([]byte, 4096)
 		if n, _ := f.ReadAt(buf, 0); n > 0 {

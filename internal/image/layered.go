@@ -142,7 +142,7 @@ const maxTrailing = 4 << 20
 func readWhole(r io.Reader, digest string, read func(io.Reader) error) error {
 	sum := sha256.New()
 	tee := io.TeeReader(r, sum)
-	rest := io.Reader(tee)
+	rest := tee
 	if read != nil {
 		if err := read(tee); err != nil {
 			return err

@@ -16,7 +16,6 @@ import (
 	"agentbox/internal/image/erofs"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 )
 
 // layoutVersion changes when furnish or the EROFS writer does: old files are
@@ -44,7 +43,7 @@ func (s *Store) ready(ctx context.Context, r record, report func(Event)) (*os.Fi
 	if f, err := s.openErofs(ctx, r); !isUnusable(err) {
 		return f, err
 	}
-	l, err := openLock(ctx, filepath.Join(s.dir, "layout.lock"), unix.LOCK_EX, func(*os.File) {
+	l, err := openLock(ctx, filepath.Join(s.dir, "layout.lock"), func(*os.File) {
 		report(Event{Phase: "wait", Percent: -1, Line: "another process prepares an image"})
 	})
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 	"agentbox/internal/image/oci"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 )
 
 // Store keeps images in a directory:
@@ -96,7 +95,7 @@ const maxRecord = 8 << 20
 
 // lock takes the store's lock.
 func (s *Store) lock(ctx context.Context) (*os.File, error) {
-	return openLock(ctx, filepath.Join(s.dir, "lock"), unix.LOCK_EX, func(*os.File) {})
+	return openLock(ctx, filepath.Join(s.dir, "lock"), func(*os.File) {})
 }
 
 func (s *Store) recordPath(name string) string {

@@ -229,7 +229,7 @@ func (w *Writer) data(n *inode, e Entry) error {
 	start := w.off
 	for left := e.Size; left > 0; {
 		got, err := io.ReadFull(e.Data, w.chunk[:min(left, int64(len(w.chunk)))])
-		if err == io.EOF || err == io.ErrUnexpectedEOF {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, errdefs.ErrInvalidArgument)
 		}
 		if err == nil {

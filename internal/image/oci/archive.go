@@ -170,7 +170,7 @@ func (a *Archive) layer(name, diffID string) (Layer, error) {
 	defer m.Close()
 	head := make([]byte, 4)
 	n, err := io.ReadFull(m, head)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) { // a layer may be shorter
 		return Layer{}, fmt.Errorf("read %.200q of the image archive: %w", name, err)
 	}
 	l := Layer{Digest: diffID, DiffID: diffID, Size: m.size, MediaType: string(types.OCIUncompressedLayer)}

@@ -55,7 +55,7 @@ func Decompress(r io.Reader) (io.ReadCloser, error) {
 		if err != nil {
 			return nil, src.explain(err)
 		}
-		z, end = g, func() { g.Close() }
+		z, end = g, func() { _ = g.Close() }
 	case Zstd:
 		d, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
@@ -77,7 +77,7 @@ type decompressed struct {
 // Read implements io.Reader.
 func (d *decompressed) Read(p []byte) (int, error) {
 	n, err := d.z.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && err != io.EOF { //nolint:errorlint // a wrapped one is no end
 		err = d.src.explain(err)
 	}
 	return n, err
