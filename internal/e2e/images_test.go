@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -142,6 +143,39 @@ func TestScratchImageRuns(t *testing.T) {
 	}
 }
 
+// A program can follow a pull: a line of JSON for each step, the image last.
+func TestPullTellsPrograms(t *testing.T) {
+	Binary(t)
+	layer := tree(t, map[string][]byte{"prog": inside(t)})
+	img := imageOf(t, v1.Config{}, layer)
+	host := serve(t, map[string]v1.Image{"a": img})
+	m, err := img.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := Run(t, ownDir(t), "", "images", "pull", "--json", host+"/a")
+	var whole bool
+	var last struct {
+		Event *struct {
+			Phase, Layer string
+			Done, Total  int64
+		}
+		Image *struct{ Name, Digest, Source string }
+	}
+	for _, line := range strings.Split(strings.TrimSpace(out.Stdout), "\n") {
+		last.Event, last.Image = nil, nil
+		if err := json.Unmarshal([]byte(line), &last); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if e := last.Event; e != nil && e.Layer == m.Layers[0].Digest.String() && e.Total == m.Layers[0].Size && e.Done == e.Total {
+			whole = true
+		}
+	}
+	if out.Code != 0 || !whole || last.Image == nil || last.Image.Name != host+"/a:latest" || last.Image.Source != "registry" {
+		t.Errorf("status %d:\n%s%s", out.Code, out.Stdout, out.Stderr)
+	}
+}
+
 // SIGTERM reaches the program as the signal that its image asks for.
 func TestStopSignalOfTheImage(t *testing.T) {
 	bin := Binary(t)
@@ -202,7 +236,10 @@ func sums(t *testing.T, r io.Reader) (list string, files int) {
 // 8 KiB, which readers are known to get wrong, and some big ones.
 func TestEveryFileReadsAndMaps(t *testing.T) {
 	Binary(t)
-	const count = 60_000
+	count := 60_000
+	if testing.Short() {
+		count = 6_000
+	}
 	random := rand.New(rand.NewPCG(3, 4))
 	noise := make([]byte, 1<<20)
 	for i := range noise {

@@ -85,9 +85,9 @@ func platformOf(p v1.Platform) string {
 }
 
 // fits reports whether an image for have can be taken where want is asked for:
-// want without a variant takes any.
+// want without a variant takes any, and an image that does not say is believed.
 func fits(have, want string) bool {
-	return have == want || strings.HasPrefix(have, want+"/")
+	return have == want || have == "/" || strings.HasPrefix(have, want+"/")
 }
 
 // choose finds the manifest for a platform in an index. NotFound lists the
