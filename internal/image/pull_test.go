@@ -4,18 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,76 +23,10 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/compression"
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
-
-// aRegistry is go-containerregistry's own, with a layer before it that a test
-// can put faults into.
-type aRegistry struct {
-	*httptest.Server
-	inner http.Handler
-	mu    sync.Mutex
-	// fault answers a request itself, if it wants to.
-	fault func(w http.ResponseWriter, r *http.Request, next http.Handler) bool
-	asked []string // method, path, range of all requests
-}
-
-func newRegistry(t *testing.T, start func(http.Handler) *httptest.Server) *aRegistry {
-	t.Helper()
-	r := &aRegistry{inner: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
-	r.Server = start(r)
-	r.Config.ErrorLog = log.New(io.Discard, "", 0)
-	t.Cleanup(r.Close)
-	return r
-}
-
-func (r *aRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	r.mu.Lock()
-	fault := r.fault
-	r.asked = append(r.asked, strings.TrimSpace(req.Method+" "+req.URL.Path+" "+req.Header.Get("Range")))
-	r.mu.Unlock()
-	if fault == nil || !fault(w, req, r.inner) {
-		r.inner.ServeHTTP(w, req)
-	}
-}
-
-func (r *aRegistry) set(fault func(http.ResponseWriter, *http.Request, http.Handler) bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.fault, r.asked = fault, nil
-}
-
-// requests are those since the last set that hold a text.
-func (r *aRegistry) requests(with string) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(r.asked), func(s string) bool { return !strings.Contains(s, with) })
-}
-
-func (r *aRegistry) host() string { return strings.SplitN(r.URL, "//", 2)[1] }
-
-// push puts an image or an index there.
-func (r *aRegistry) push(t *testing.T, ref string, what any, opts ...remote.Option) {
-	t.Helper()
-	at, err := name.ParseReference(r.host() + "/" + ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	switch what := what.(type) {
-	case v1.Image:
-		err = remote.Write(at, what, opts...)
-	case v1.ImageIndex:
-		err = remote.WriteIndex(at, what, opts...)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // anonymous keeps this machine's credentials out of the tests.
 func anonymous() oci.RegistryOptions {
@@ -220,34 +149,6 @@ func TestPullErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkTwoLayers(t, got)
-}
-
-// cut answers requests for a blob with its first bytes, then breaks the
-// connection.
-func cut(digest string, bytes int64, times int32) func(http.ResponseWriter, *http.Request, http.Handler) bool {
-	var n atomic.Int32
-	return func(w http.ResponseWriter, r *http.Request, next http.Handler) bool {
-		if !strings.HasSuffix(r.URL.Path, digest) || r.Method != http.MethodGet || n.Add(1) > times {
-			return false
-		}
-		next.ServeHTTP(&cutWriter{w, bytes}, r)
-		return true
-	}
-}
-
-type cutWriter struct {
-	http.ResponseWriter
-	left int64
-}
-
-func (c *cutWriter) Write(p []byte) (int, error) {
-	if int64(len(p)) < c.left {
-		c.left -= int64(len(p))
-		return c.ResponseWriter.Write(p)
-	}
-	_, _ = c.ResponseWriter.Write(p[:c.left])
-	c.ResponseWriter.(http.Flusher).Flush()
-	panic(http.ErrAbortHandler)
 }
 
 // A download that is cut goes on where it stopped, in the same pull and in one
@@ -383,147 +284,6 @@ func TestPullStalledTransfer(t *testing.T) {
 	opts.Stall = 300 * time.Millisecond
 	if _, err := open(t, t.TempDir(), agent(t, "1")).Pull(t.Context(), r.host()+"/big", image.PullOptions{Registry: opts}); err != nil {
 		t.Error(err)
-	}
-}
-
-// keychain has one account.
-type keychain struct{ host, user, password string }
-
-func (k keychain) Resolve(r authn.Resource) (authn.Authenticator, error) {
-	if r.RegistryStr() != k.host {
-		return authn.Anonymous, nil
-	}
-	return &authn.Basic{Username: k.user, Password: k.password}, nil
-}
-
-// protect asks for an account, by itself or by a token of its own service.
-func protect(r *aRegistry, bearer bool) {
-	r.set(func(w http.ResponseWriter, q *http.Request, _ http.Handler) bool {
-		user, password, _ := q.BasicAuth()
-		good := user == "me" && password == "secret"
-		if bearer {
-			if q.URL.Path == "/token" {
-				if !good {
-					w.WriteHeader(http.StatusUnauthorized)
-					return true
-				}
-				fmt.Fprint(w, `{"token":"t0ken"}`)
-				return true
-			}
-			good = q.Header.Get("Authorization") == "Bearer t0ken"
-		}
-		if good {
-			return false
-		}
-		challenge := `Basic realm="r"`
-		if bearer {
-			challenge = fmt.Sprintf(`Bearer realm="%s/token",service="s"`, r.URL)
-		}
-		w.Header().Set("WWW-Authenticate", challenge)
-		w.WriteHeader(http.StatusUnauthorized)
-		return true
-	})
-}
-
-func TestPullWithLogin(t *testing.T) {
-	for _, bearer := range []bool{false, true} {
-		t.Run(fmt.Sprint("token ", bearer), func(t *testing.T) {
-			r := newRegistry(t, httptest.NewServer)
-			r.push(t, "private/a", twoLayers(t, compression.GZip))
-			protect(r, bearer)
-			s := open(t, t.TempDir(), agent(t, "1"))
-			pull := func(k authn.Keychain) error {
-				opts := anonymous()
-				opts.Keychain = k
-				_, err := s.Pull(t.Context(), r.host()+"/private/a", image.PullOptions{Registry: opts})
-				return err
-			}
-			for _, k := range []authn.Keychain{authn.NewMultiKeychain(), keychain{r.host(), "me", "wrong"}} {
-				if err := pull(k); !errdefs.IsUnauthorized(err) || strings.Contains(err.Error(), "wrong") {
-					t.Errorf("with %v: %v", k, err)
-				}
-			}
-			if err := pull(keychain{r.host(), "me", "secret"}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// Docker's configuration and its credential helpers are what people have.
-func TestPullWithDockersLogin(t *testing.T) {
-	r := newRegistry(t, httptest.NewServer)
-	r.push(t, "private/a", twoLayers(t, compression.GZip))
-	protect(r, true)
-	dir := t.TempDir()
-	t.Setenv("DOCKER_CONFIG", dir)
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	helper := "#!/bin/sh\ncat >/dev/null\nprintf '{\"ServerURL\":\"x\",\"Username\":\"me\",\"Secret\":\"secret\"}'\n"
-	if err := os.WriteFile(filepath.Join(dir, "docker-credential-test"), []byte(helper), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for what, config := range map[string]any{
-		"password": map[string]any{"auths": map[string]any{r.host(): map[string]string{"auth": "bWU6c2VjcmV0"}}},
-		"helper":   map[string]any{"credHelpers": map[string]string{r.host(): "test"}},
-	} {
-		t.Run(what, func(t *testing.T) {
-			text, err := json.Marshal(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			_, err = open(t, t.TempDir(), agent(t, "1")).Pull(t.Context(), r.host()+"/private/a", image.PullOptions{Registry: oci.RegistryOptions{Backoff: time.Millisecond}})
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-func TestPullTLS(t *testing.T) {
-	r := newRegistry(t, httptest.NewTLSServer)
-	r.push(t, "a", twoLayers(t, compression.GZip), remote.WithTransport(r.Client().Transport))
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw})
-	if err := os.WriteFile(ca, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := open(t, t.TempDir(), agent(t, "1"))
-	for what, c := range map[string]struct {
-		change func(*oci.RegistryOptions)
-		fails  bool
-	}{
-		"unknown":  {func(*oci.RegistryOptions) {}, true},
-		"CA file":  {func(o *oci.RegistryOptions) { o.CAFile = ca }, false},
-		"insecure": {func(o *oci.RegistryOptions) { o.Insecure = []string{r.host()} }, false},
-		"no CA":    {func(o *oci.RegistryOptions) { o.CAFile = "/dev/null" }, true},
-	} {
-		opts := anonymous()
-		c.change(&opts)
-		_, err := s.Pull(t.Context(), r.host()+"/a", image.PullOptions{Registry: opts})
-		if (err != nil) != c.fails {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-}
-
-// Plain HTTP is for this machine, or for what the operator names.
-func TestPullPlainHTTP(t *testing.T) {
-	r := newRegistry(t, httptest.NewServer)
-	r.push(t, "a", twoLayers(t, compression.GZip))
-	_, port, _ := strings.Cut(r.host(), ":")
-	host := "0.0.0.0:" + port // leads here, and is no name of this machine
-	s := open(t, t.TempDir(), agent(t, "1"))
-	opts := anonymous()
-	r.set(nil)
-	if _, err := s.Pull(t.Context(), host+"/a", image.PullOptions{Registry: opts}); err == nil || len(r.requests("")) > 0 {
-		t.Errorf("pulled over plain HTTP from another machine: %v, %v", err, r.requests(""))
-	}
-	opts.Insecure = []string{host}
-	if _, err := s.Pull(t.Context(), host+"/a", image.PullOptions{Registry: opts}); err != nil {
-		t.Errorf("what the operator named: %v", err)
 	}
 }
 
