@@ -21,6 +21,9 @@ const (
 	PathAttach  = "/attach"
 	PathFiles   = "/files"
 	PathTar     = "/tar"
+	// TarSocket is the type of a socket's entry in the archives of PathTar: of
+	// those that the format leaves to vendors, because it knows no sockets.
+	TarSocket = 'U'
 	// PathProbe is served by the host: it sends the body back.
 	PathProbe = "/probe"
 
