@@ -80,7 +80,7 @@ need make=make git=git zstd=zstd mmdebstrap=mmdebstrap gpg=gpg gpgv=gpgv
 [ -e /etc/ssl/certs/ca-certificates.crt ] || { say "installing Debian packages: ca-certificates"; $sudo apt-get -qq install -y ca-certificates >/dev/null; }
 if [ "$(id -u)" != 0 ]; then need newuidmap=uidmap; fi
 if [ "${1:-}" = --test ]; then
-	need gcc=gcc fsck.erofs=erofs-utils dockerd=docker.io
+	need gcc=gcc fsck.erofs=erofs-utils dockerd=docker.io skopeo=skopeo
 	[ -e /usr/include/stdlib.h ] || need cc=build-essential missing-libc-headers=libc6-dev
 fi
 ensure_go

@@ -37,7 +37,8 @@ var layers = []struct {
 	{"agentbox/internal/programs", []string{"github.com/klauspost/compress/zstd", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/image/erofs/erofstest", nil},
 	{"agentbox/internal/image/erofs", []string{"golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
-	{"agentbox/internal/image", []string{"agentbox/internal/image/erofs", "agentbox/images", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup",
+	{"agentbox/internal/image/oci", []string{"github.com/google/go-containerregistry/pkg/...", "github.com/klauspost/compress/...", "golang.org/x/sync/errgroup", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/image", []string{"agentbox/internal/image/erofs", "agentbox/internal/image/oci", "agentbox/images", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup",
 		"github.com/klauspost/compress/zstd", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/images", nil},
 
@@ -55,7 +56,7 @@ var layers = []struct {
 	{"agentbox/cmd/agentbox-engine/...", []string{"gvisor.dev/gvisor/...", "golang.org/x/sys/unix"}},
 
 	{"agentbox/internal/local", []string{"agentbox/internal/runtime", "agentbox/internal/owner", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/gen/guest/v1", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup", "github.com/containerd/errdefs"}},
-	{"agentbox/internal/cli", []string{"agentbox/internal/local", "agentbox/internal/doctor", "agentbox/internal/image", "agentbox/internal/owner", "agentbox/internal/transfer", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/runtime", "agentbox/internal/ids",
+	{"agentbox/internal/cli", []string{"agentbox/internal/local", "agentbox/internal/doctor", "agentbox/internal/image", "agentbox/internal/image/oci", "agentbox/internal/owner", "agentbox/internal/transfer", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/runtime", "agentbox/internal/ids",
 		"github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	// Wiring: may import everything of ours, but not gVisor itself.
 	{"agentbox/internal/wire", []string{"agentbox/internal/..."}},
@@ -72,7 +73,8 @@ var testMay = []string{"go.uber.org/goleak", "pgregory.net/rapid", "github.com/r
 var testRows = map[string][]string{
 	"agentbox/internal/runtime/gvisor": {"agentbox/internal/runtime/runtimetest", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/image/...", "agentbox/internal/programs"},
 	"agentbox/internal/image/erofs":    {"agentbox/internal/image/erofs/erofstest"},
-	"agentbox/internal/image":          {"agentbox/internal/image/erofs/erofstest"},
+	"agentbox/internal/image":          {"agentbox/internal/image/erofs/erofstest", "github.com/google/go-containerregistry/pkg/..."},
+	"agentbox/internal/e2e":            {"github.com/google/go-containerregistry/pkg/..."},
 	"agentbox/internal/local":          {"agentbox/internal/runtime/fake", "agentbox/internal/transfer"},
 	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
 }

@@ -10,6 +10,7 @@ import (
 
 	"agentbox/internal/doctor"
 	"agentbox/internal/guest/client"
+	"agentbox/internal/image"
 	"agentbox/internal/local"
 	"agentbox/internal/sandbox"
 )
@@ -57,11 +58,15 @@ func (a *App) probe(ctx context.Context, l *Local, dir string) (string, error) {
 	}
 	name := "small"
 	if _, err := store.Resolve(ctx, name); err != nil {
-		if all, err := store.List(); err == nil && len(all) > 0 {
-			name = all[0].Name
+		if all, err := store.List(); err == nil {
+			for _, i := range all {
+				if image.HasRecipe(i.Name) { // others may lack a shell
+					name = i.Name
+				}
+			}
 		}
 	}
-	if err := a.ensureImage(ctx, store, name); err != nil {
+	if _, err := a.ensureImage(ctx, store, name, pullNever); err != nil {
 		return "", err
 	}
 	engine, err := local.Open(ctx, dir, store, l.Backend(dir), a.warn)

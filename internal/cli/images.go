@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -11,17 +14,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentbox/internal/image"
+	"agentbox/internal/sandbox"
 )
 
 func (a *App) imagesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "images",
 		Aliases: []string{"image"},
-		Short:   "Build, list and remove the root file systems of sandboxes",
+		Short:   "Build, pull, load, save, list and remove the root file systems of sandboxes",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.imagesBuild(), a.imagesList(), a.imagesRemove())
+	cmd.AddCommand(a.imagesBuild(), a.imagesPull(), a.imagesLoad(), a.imagesSave(), a.imagesList(), a.imagesInspect(), a.imagesRemove(), a.imagesPrune())
 	return cmd
 }
 
@@ -35,6 +39,7 @@ func (a *App) store(cmd *cobra.Command) (*image.Store, error) {
 
 func (a *App) imagesBuild() *cobra.Command {
 	var opts image.BuildOptions
+	var dockerfile, tag string
 	cmd := &cobra.Command{
 		Use:   "build NAME",
 		Short: "Make an image from its recipe with mmdebstrap",
@@ -45,6 +50,9 @@ Packages come from --mirror, else from this machine's own apt sources.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeRecipes,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := refuseDockerfile(args[0], dockerfile, tag, opts.Recipe); err != nil {
+				return err
+			}
 			store, err := a.store(cmd)
 			if err != nil {
 				return err
@@ -58,8 +66,29 @@ Packages come from --mirror, else from this machine's own apt sources.`,
 		},
 	}
 	cmd.Flags().StringVar(&opts.Recipe, "recipe", "", "file with the recipe (default: the built-in one of that name)")
+	// What "docker build" takes gets an answer that helps.
+	cmd.Flags().StringVarP(&dockerfile, "file", "f", "", "")
+	cmd.Flags().StringVarP(&tag, "tag", "t", "", "")
+	_ = cmd.Flags().MarkHidden("file") // they are there
+	_ = cmd.Flags().MarkHidden("tag")
 	cmd.Flags().StringVar(&opts.Mirror, "mirror", "", "URL of a Debian mirror (MIRROR; default: this machine's apt sources)")
 	return cmd
+}
+
+// refuseDockerfile tells a request to build from a Dockerfile how to get there.
+func refuseDockerfile(name, file, tag, recipe string) error {
+	dir := name
+	if st, err := os.Stat(name); file == "" && tag == "" && (err != nil || !st.IsDir()) && !strings.Contains(filepath.Base(recipe), "Dockerfile") {
+		return nil
+	}
+	if tag == "" {
+		tag = "NAME"
+	}
+	if file != "" {
+		dir = "-f " + file + " " + dir
+	}
+	return fmt.Errorf("agentbox does not build from a Dockerfile: build elsewhere and load what came of it:\n"+
+		"  docker build -t %[1]s %[2]s && docker save %[1]s | agentbox images load", tag, dir)
 }
 
 // build makes an image and shows how far it is.
@@ -70,15 +99,33 @@ func (a *App) build(ctx context.Context, store *image.Store, name string, opts i
 	return store.Build(ctx, name, opts)
 }
 
-// ensureImage builds a built-in image that is not there yet.
-func (a *App) ensureImage(ctx context.Context, store *image.Store, name string) error {
-	_, err := store.Resolve(ctx, name)
-	if !errdefs.IsNotFound(err) || !image.HasRecipe(name) {
-		return err
+// What run does about an image: pulling is for those that no recipe makes.
+const (
+	pullMissing = "missing"
+	pullAlways  = "always"
+	pullNever   = "never"
+)
+
+// ensureImage builds a built-in image that is not there yet, and pulls another.
+func (a *App) ensureImage(ctx context.Context, store *image.Store, name, pull string) (image.Image, error) {
+	switch pull {
+	case pullMissing, pullNever:
+	case pullAlways:
+		return a.pullForRun(ctx, store, name)
+	default:
+		return image.Image{}, &sandbox.InvalidError{Field: "pull", Value: pull, Allowed: pullMissing + ", " + pullAlways + " or " + pullNever}
 	}
-	fmt.Fprintf(a.Stderr, "agentbox: building image %q, once (some minutes)\n", name)
-	_, err = a.build(ctx, store, name, image.BuildOptions{})
-	return err
+	img, err := store.Resolve(ctx, name)
+	switch {
+	case !errdefs.IsNotFound(err):
+		return img, err
+	case image.HasRecipe(name):
+		fmt.Fprintf(a.Stderr, "agentbox: building image %q, once (some minutes)\n", name)
+		return a.build(ctx, store, name, image.BuildOptions{})
+	case pull == pullNever:
+		return img, err
+	}
+	return a.pullForRun(ctx, store, name)
 }
 
 // imageRow is what images ls prints.
@@ -87,8 +134,13 @@ type imageRow struct {
 	Digest  string    `json:"digest"`
 	Size    int64     `json:"size"`
 	Created time.Time `json:"created"`
+	Source  string    `json:"source"`
 	User    string    `json:"user"`
 	Workdir string    `json:"workdir"`
+}
+
+func newImageRow(i image.Image) imageRow {
+	return imageRow{i.Name, i.Digest, i.Size, i.Created, i.Source, i.Config.User, i.Config.Workdir}
 }
 
 func (a *App) imagesList() *cobra.Command {
@@ -109,15 +161,15 @@ func (a *App) imagesList() *cobra.Command {
 			}
 			rows := []imageRow{}
 			for _, i := range all {
-				rows = append(rows, imageRow{i.Name, i.Digest, i.Size, i.Created, i.Config.User, i.Config.Workdir})
+				rows = append(rows, newImageRow(i))
 			}
 			if asJSON {
 				return a.printJSON(rows)
 			}
 			w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
-			fmt.Fprintln(w, "NAME\tDIGEST\tSIZE\tCREATED\tUSER")
+			fmt.Fprintln(w, "NAME\tDIGEST\tSIZE\tCREATED\tSOURCE")
 			for _, r := range rows {
-				fmt.Fprintf(w, "%s\t%.19s\t%d MB\t%s\t%s\n", r.Name, r.Digest, r.Size/1_000_000, r.Created.Format("2006-01-02 15:04"), r.User)
+				fmt.Fprintf(w, "%s\t%.19s\t%d MB\t%s\t%s\n", r.Name, r.Digest, r.Size/1_000_000, r.Created.Format("2006-01-02 15:04"), r.Source)
 			}
 			return w.Flush()
 		},

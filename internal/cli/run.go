@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"agentbox/internal/image"
 	"agentbox/internal/local"
 	"agentbox/internal/sandbox"
 )
@@ -29,18 +31,22 @@ type runFlags struct {
 	outputDir         string
 	json              bool
 	maxOutput         string
+	useEntrypoint     bool
+	pull              string
 }
 
 func (a *App) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run [flags] [IMAGE] -- COMMAND [ARG...]",
+		Use:   "run [flags] [IMAGE] [-- COMMAND [ARG...]]",
 		Short: "Run a command in a fresh sandbox that is gone afterwards",
 		Long: `Run a command in a fresh sandbox. The sandbox is removed when the command ends,
 and also when agentbox is interrupted or killed (after a kill -9: at its next start).
 
 IMAGE is a name from "agentbox images ls"; without it, "default". A built-in image
-is made on first use. Without a COMMAND, -t starts a shell.
+is made on first use; any other that is not there is pulled from its registry.
+COMMAND is run exactly as it stands, without the image's entrypoint. Without a
+COMMAND the image's own runs, or with -t, in an image that has none, a shell.
 
 The exit status is the command's own; 124 after --timeout, 137 when the memory
 limit was reached, 128+n when signal n ended the command, 125 when agentbox itself
@@ -48,6 +54,7 @@ failed, 126 and 127 when the command can't be executed or isn't found.`,
 		Example: `  agentbox run -- python3 -c 'print(6*7)'
   echo hi | agentbox run -i -- cat
   agentbox run -it small -- bash
+  agentbox run python:3.13-slim -- python3 -V
   agentbox run --copy ./src:/workspace/src --output-dir ./out --timeout 5m -- make -C src
   agentbox run --json --memory 256m -- python3 -c 'b = bytearray(10**9)'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -74,6 +81,8 @@ failed, 126 and 127 when the command can't be executed or isn't found.`,
 	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, such as 30s or 5m (default 1h)")
 	fl.StringArrayVar(&f.copies, "copy", nil, "copy a file or directory into the sandbox first, `SRC:DST` (repeatable)")
 	fl.StringVar(&f.outputDir, "output-dir", "", "afterwards, copy the sandbox's "+outputsDir+" into this directory")
+	fl.BoolVar(&f.useEntrypoint, "use-entrypoint", false, "put the image's entrypoint before COMMAND")
+	fl.StringVar(&f.pull, "pull", pullMissing, "fetch the image: "+pullMissing+", "+pullAlways+" or "+pullNever)
 	fl.BoolVar(&f.json, "json", false, "print one JSON object with output and verdict instead of the output itself")
 	fl.StringVar(&f.maxOutput, "max-output", "", "with --json: bytes kept per stream (default 10000000)")
 	return cmd
@@ -187,15 +196,22 @@ func (f *runFlags) environment() ([]string, error) {
 	return env, nil
 }
 
-// command is what the flags and arguments ask to run.
-func (f *runFlags) command(argv []string) (sandbox.Command, error) {
-	c := sandbox.Command{Argv: argv, Stdin: f.stdin, TTY: f.tty, Timeout: f.timeout, OnDisconnect: sandbox.Kill, MaxOutput: -1}
-	if len(argv) == 0 {
-		if !f.tty {
-			return c, errors.New("no command: agentbox run [IMAGE] -- COMMAND, or -it for a shell")
-		}
-		c.Argv, c.Shell = nil, "exec ${SHELL:-/bin/sh}"
+// argv is what runs in an image: the command as it was given, or the image's own.
+// Without either it is empty.
+func (f *runFlags) argv(given []string, c image.Config) []string {
+	switch {
+	case len(given) == 0:
+		return slices.Concat(c.Entrypoint, c.Cmd)
+	case f.useEntrypoint:
+		return slices.Concat(c.Entrypoint, given)
+	default:
+		return given
 	}
+}
+
+// command is what the flags ask to run, but for the program.
+func (f *runFlags) command() (sandbox.Command, error) {
+	c := sandbox.Command{Stdin: f.stdin, TTY: f.tty, Timeout: f.timeout, OnDisconnect: sandbox.Kill, MaxOutput: -1}
 	if f.timeout < 0 || f.timeout > sandbox.MaxTimeout {
 		return c, &sandbox.InvalidError{Field: "timeout", Value: f.timeout.String(), Allowed: "up to " + sandbox.MaxTimeout.String()}
 	}
@@ -226,7 +242,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if err != nil {
 		return err
 	}
-	command, err := f.command(argv)
+	command, err := f.command()
 	if err != nil {
 		return err
 	}
@@ -253,8 +269,15 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if err != nil {
 		return err
 	}
-	if err := a.ensureImage(ctx, store, name); err != nil {
+	img, err := a.ensureImage(ctx, store, name, f.pull)
+	if err != nil {
 		return a.orInterrupted(ctx, err)
+	}
+	if command.Argv = f.argv(argv, img.Config); len(command.Argv) == 0 {
+		if !f.tty {
+			return errors.New("no command: agentbox run [IMAGE] -- COMMAND, or -it for a shell")
+		}
+		command.Shell = "exec ${SHELL:-/bin/sh}"
 	}
 	engine, err := local.Open(ctx, dataDir, store, l.Backend(dataDir), a.warn)
 	if err != nil {
@@ -265,7 +288,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 			a.warn(err)
 		}
 	}()
-	r := &runner{app: a, flags: f, engine: engine, copies: copies}
+	r := &runner{app: a, flags: f, engine: engine, copies: copies, stopSignal: stopSignal(img.Config.StopSignal)}
 	err = r.run(ctx, req, command)
 	return a.orInterrupted(ctx, err)
 }
@@ -291,10 +314,12 @@ func untilSignal(parent context.Context) (ctx context.Context, stop func()) {
 	return ctx, func() { signal.Stop(signals); cancel(nil) }
 }
 
-// orInterrupted makes the conventional status of a program that a signal ended.
+// orInterrupted makes the conventional status of a program that a signal ended,
+// unless the command had the time to end with its own.
 func (a *App) orInterrupted(ctx context.Context, err error) error {
 	var by interrupted
-	if err != nil && errors.As(context.Cause(ctx), &by) {
+	var own exitStatus
+	if err != nil && !errors.As(err, &own) && errors.As(context.Cause(ctx), &by) {
 		return exitStatus(128 + int(by.signal))
 	}
 	return err

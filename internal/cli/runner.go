@@ -26,6 +26,8 @@ type runner struct {
 	flags  *runFlags
 	engine *local.Engine
 	copies []copySpec
+	// stopSignal asks the image's program to end; 0: it is not asked.
+	stopSignal int
 }
 
 // copySpec is one --copy.

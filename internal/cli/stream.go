@@ -44,6 +44,8 @@ func (r *runner) exec(ctx context.Context, sb *local.Sandbox, cmd sandbox.Comman
 		stop := r.watchSize(ctx, p)
 		defer stop()
 	}
+	ctx, stop := r.orderly(ctx, sb, p)
+	defer stop()
 	return sb.Wait(ctx, p)
 }
 

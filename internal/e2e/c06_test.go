@@ -50,7 +50,7 @@ func TestB041(t *testing.T) {
 	if out := Run(t, dir, "", "run", Image, "--", "grep", "foo", "/dev/null"); out.Code != 1 || out.Stderr != "" {
 		t.Errorf("grep: %+v, want 1 and nothing on stderr", out)
 	}
-	if out := Run(t, dir, "", "run", "nosuchimage", "--", "ls"); out.Code != 125 || !strings.Contains(out.Stderr, "nosuchimage") {
+	if out := Run(t, dir, "", "run", "localhost:1/nosuchimage", "--", "ls"); out.Code != 125 || !strings.Contains(out.Stderr, "nosuchimage") {
 		t.Errorf("unknown image: %+v, want 125 and its name", out)
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // BuildOptions say how an image is made.
@@ -91,7 +89,7 @@ func (s *Store) build(ctx context.Context, name string, b bootstrap) (img Image,
 		return Image{}, err
 	}
 	config := Config{User: "user", Workdir: b.recipe.Workdir, Env: b.recipe.Env}
-	return s.commit(ctx, src, record{Name: name, Recipe: b.recipe.id, Config: config, Packages: packages}, b.report)
+	return s.commitTar(ctx, src, record{Name: name, Source: FromRecipe, Recipe: b.recipe.id, Config: config, Packages: packages}, b.report)
 }
 
 // scratch makes the directory for a run of mmdebstrap. Without root the files
@@ -125,7 +123,7 @@ func (s *Store) ImportTar(ctx context.Context, name string, r io.Reader, config 
 	if _, err := io.Copy(src, io.LimitReader(contextReader{ctx, r}, maxSource+1)); err != nil {
 		return Image{}, fmt.Errorf("import image %q: %w", name, err)
 	}
-	if img, err = s.commit(ctx, src, record{Name: name, Config: config}, func(Event) {}); err != nil {
+	if img, err = s.commitTar(ctx, src, record{Name: name, Source: FromTar, Config: config}, func(Event) {}); err != nil {
 		return Image{}, fmt.Errorf("import image %q: %w", name, err)
 	}
 	return img, nil
@@ -134,13 +132,19 @@ func (s *Store) ImportTar(ctx context.Context, name string, r io.Reader, config 
 // maxSource bounds what is read of a tar; the EROFS writer refuses more anyway.
 const maxSource = 128 << 30
 
-// commit gives the tar in src a name, when it proves to make a good image.
-func (s *Store) commit(ctx context.Context, src *sourceWriter, r record, report func(Event)) (Image, error) {
-	digest, err := src.finish(ctx, s)
-	if err != nil {
+// commitTar gives the tar in src a name, when it proves to make a good image.
+func (s *Store) commitTar(ctx context.Context, src *sourceWriter, r record, report func(Event)) (Image, error) {
+	var err error
+	if r.Digest, err = src.finish(ctx, s); err != nil {
 		return Image{}, err
 	}
-	f, err := s.ready(ctx, digest, report)
+	return s.commit(ctx, r, report)
+}
+
+// commit writes the record of an image whose sources are there and held, when
+// they prove to make a good root file system.
+func (s *Store) commit(ctx context.Context, r record, report func(Event)) (Image, error) {
+	f, err := s.ready(ctx, r, report)
 	if err != nil {
 		return Image{}, err
 	}
@@ -154,12 +158,12 @@ func (s *Store) commit(ctx context.Context, src *sourceWriter, r record, report 
 		return Image{}, err
 	}
 	defer l.Close()
-	r.Digest, r.Created = digest, time.Now().UTC()
+	r.Created = time.Now().UTC()
 	if err := s.save(r); err != nil {
 		return Image{}, err
 	}
 	// What nobody needs any more is removed now or by the next one.
-	_ = s.prune()
+	_ = s.prune(grace)
 	return r.image(f.Name(), st.Size()), nil
 }
 
@@ -167,7 +171,7 @@ func (s *Store) commit(ctx context.Context, src *sourceWriter, r record, report 
 // that one is.
 func (s *Store) lockBuild(ctx context.Context, name string, report func(Event)) (*os.File, error) {
 	var last Event
-	return openLock(ctx, filepath.Join(s.dir, "build-"+name+".lock"), unix.LOCK_EX, func(f *os.File) {
+	return openLock(ctx, filepath.Join(s.dir, "build-"+name+".lock"), func(f *os.File) {
 		e := Event{Phase: "wait", Percent: -1, Line: "another process builds this image"}
 		buf := make([]byte, 4096)
 		if n, _ := f.ReadAt(buf, 0); n > 0 {

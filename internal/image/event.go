@@ -9,12 +9,18 @@ import (
 
 // Event tells how far a long operation is.
 type Event struct {
-	// Phase in a word or two: "download", "install", "pack", "wait".
+	// Phase in a word or two: "download", "read", "load", "install", "pack",
+	// "wait".
 	Phase string `json:"phase"`
 	// Percent of the whole that is done, 0 to 100; -1 when nobody knows.
 	Percent int `json:"percent"`
 	// Line says what is done right now.
 	Line string `json:"line"`
+	// Layer, Done and Total are of the layer that a download's event is about:
+	// its digest, and bytes.
+	Layer string `json:"layer,omitempty"`
+	Done  int64  `json:"done,omitempty"`
+	Total int64  `json:"total,omitempty"`
 }
 
 // String is the event as one line of text.

@@ -14,6 +14,8 @@ import (
 	"regexp"
 	"time"
 
+	"agentbox/internal/image/oci"
+
 	"github.com/containerd/errdefs"
 )
 
@@ -21,8 +23,11 @@ import (
 type Image struct {
 	// Name it was asked for by.
 	Name string
-	// Digest of the tar, "sha256:…".
+	// Digest of the manifest, or of the tar when it was made of one, "sha256:…".
 	Digest string
+	// Source is where it came from: FromRecipe, FromTar, FromArchive or
+	// FromRegistry. Empty in records of the first versions.
+	Source string
 	// Path of the EROFS file. List leaves it empty when there is none for the
 	// current agent yet.
 	Path string
@@ -32,16 +37,29 @@ type Image struct {
 	// Created is when the tar was made or imported.
 	Created time.Time
 	Config  Config
+	// ConfigDigest is the image id that container tools show, Platform what it
+	// was made for, Layers what it was made of. Empty when it was one tar.
+	ConfigDigest string
+	Platform     string
+	Layers       []oci.Layer
 }
 
 // Config is how commands run in an image unless they ask for something else.
 type Config struct {
-	// User is a name or uid. Empty: root.
+	// User is a name or uid, optionally ":group". Empty: uid 1000.
 	User string `json:"user"`
 	// Workdir is an absolute path. Empty: "/".
 	Workdir string `json:"workdir"`
 	// Env holds "NAME=value" entries.
 	Env []string `json:"env,omitempty"`
+	// Entrypoint and Cmd together are what runs when nobody says what.
+	Entrypoint []string `json:"entrypoint,omitempty"`
+	Cmd        []string `json:"cmd,omitempty"`
+	// ExposedPorts are "80/tcp" and the like: a hint, nothing is opened.
+	ExposedPorts []string `json:"exposed_ports,omitempty"`
+	// StopSignal asks the image's program to end, by name or number. Empty:
+	// SIGTERM.
+	StopSignal string `json:"stop_signal,omitempty"`
 }
 
 // Agent is the guest agent that images are furnished with.
@@ -68,3 +86,6 @@ func checkName(name string) error {
 	}
 	return nil
 }
+
+// Layer is one layer of an image.
+type Layer = oci.Layer

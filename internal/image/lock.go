@@ -51,12 +51,12 @@ func waitLock(ctx context.Context, f *os.File, how int, waiting func()) error {
 
 // openLock opens the lock file path, and makes it if need be, and waits for the
 // lock.
-func openLock(ctx context.Context, path string, how int, waiting func(*os.File)) (*os.File, error) {
+func openLock(ctx context.Context, path string, waiting func(*os.File)) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
-	if err := waitLock(ctx, f, how, func() { waiting(f) }); err != nil {
+	if err := waitLock(ctx, f, unix.LOCK_EX, func() { waiting(f) }); err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepUnused is how long an EROFS file for another agent stays after its last
-// use: two builds of agentbox that take turns need not make it each time.
-const keepUnused = 24 * time.Hour
+// grace is how long an EROFS file for another agent stays after its last use, so
+// that two builds of agentbox that take turns need not make it each time, and how
+// long a part of a blob waits for its rest.
+const grace = 24 * time.Hour
 
 // inUse reports whether somebody holds a file of the image.
-func (s *Store) inUse(digest string) (bool, error) {
-	files, err := filepath.Glob(filepath.Join(s.dir, erofsDir, digestHex(digest)+"-*"+erofsExt))
+func (s *Store) inUse(key string) (bool, error) {
+	files, err := filepath.Glob(filepath.Join(s.dir, erofsDir, key+"-*"+erofsExt))
 	if err != nil {
 		return false, err
 	}
@@ -31,26 +33,33 @@ func (s *Store) inUse(digest string) (bool, error) {
 	return false, nil
 }
 
-// prune removes tars and EROFS files that no record needs and nobody holds. The
-// store's lock is held. If a record can't be read, nothing is removed.
-func (s *Store) prune() error {
+// prune removes files that no record needs and nobody holds, and those that only
+// may be needed when they are older than keep. The store's lock is held. If a
+// record can't be read, nothing is removed.
+func (s *Store) prune(keep time.Duration) error {
 	records, err := s.records()
 	if err != nil {
 		return fmt.Errorf("remove unused files: %w", err)
 	}
-	needed := map[string]bool{}
+	roots, blobs := map[string]bool{}, map[string]bool{}
 	for _, r := range records {
-		needed[digestHex(r.Digest)] = true
+		roots[r.key()] = true
+		for _, d := range r.blobs() {
+			blobs[digestHex(d)] = true
+		}
 	}
 	current := s.layoutSuffix()
 	stale := func(name string, info fs.FileInfo) bool {
-		digest, _, _ := strings.Cut(name, "-")
-		return !needed[digest] || !strings.HasSuffix(name, current) && time.Since(info.ModTime()) > keepUnused
+		key, _, _ := strings.Cut(name, "-")
+		return !roots[key] || !strings.HasSuffix(name, current) && time.Since(info.ModTime()) > keep
 	}
-	unknown := func(name string, _ fs.FileInfo) bool { return !needed[strings.TrimSuffix(name, sourceExt)] }
+	unknown := func(name string, _ fs.FileInfo) bool { return !blobs[strings.TrimSuffix(name, sourceExt)] }
+	old := func(_ string, info fs.FileInfo) bool { return time.Since(info.ModTime()) > keep }
 	return errors.Join(
 		removeFree(filepath.Join(s.dir, erofsDir), stale),
-		removeFree(filepath.Join(s.dir, sourcesDir), unknown))
+		removeFree(filepath.Join(s.dir, sourcesDir), unknown),
+		removeFree(filepath.Join(s.dir, blobsDir), unknown),
+		removeFree(filepath.Join(s.dir, partialDir), old))
 }
 
 // removeFree removes the files of dir that are unwanted and not locked.
@@ -126,11 +135,67 @@ func (s *Store) tryStoreLock() (*os.File, error) {
 	return f, nil
 }
 
+// Pruned tells what Prune did.
+type Pruned struct {
+	Images []string // removed, by name
+	Freed  int64    // bytes on the disk
+}
+
+// Prune removes what no image needs: files for other builds of the agent, what
+// is left of removed images, downloads that were cut. With all it also removes
+// the images that no sandbox uses. Nothing is removed that a sandbox or another
+// process uses.
+func (s *Store) Prune(ctx context.Context, all bool) (Pruned, error) {
+	l, err := s.lock(ctx)
+	if err != nil {
+		return Pruned{}, fmt.Errorf("prune images: %w", err)
+	}
+	defer l.Close()
+	before, err := s.DiskUsage()
+	if err != nil {
+		return Pruned{}, err
+	}
+	var done Pruned
+	if all {
+		if done.Images, err = s.removeUnused(); err != nil {
+			return done, err
+		}
+	}
+	if err := s.prune(0); err != nil {
+		return done, err
+	}
+	after, err := s.DiskUsage()
+	done.Freed = max(0, before.Total()-after.Total())
+	return done, err
+}
+
+// removeUnused removes the records of images that nobody uses. The store's lock
+// is held.
+func (s *Store) removeUnused() (names []string, err error) {
+	records, err := s.records()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		busy, err := s.inUse(r.key())
+		if err == nil && !busy {
+			err = os.Remove(s.recordPath(r.Name))
+		}
+		if err != nil {
+			return names, fmt.Errorf("remove image %q: %w", r.Name, err)
+		}
+		if !busy {
+			names = append(names, r.Name)
+		}
+	}
+	return names, nil
+}
+
 // Usage is the disk space that a store takes, in bytes as allocated.
 type Usage struct {
-	Sources   int64 // compressed tars
+	Sources   int64 // compressed tars and layers, manifests and configurations
 	EROFS     int64 // files that sandboxes use
-	Temporary int64 // of operations that run
+	Temporary int64 // of operations that run, and downloads that were cut
 }
 
 // Total is the sum.
@@ -139,7 +204,9 @@ func (u Usage) Total() int64 { return u.Sources + u.EROFS + u.Temporary }
 // DiskUsage measures the store.
 func (s *Store) DiskUsage() (Usage, error) {
 	var u Usage
-	for dir, sum := range map[string]*int64{sourcesDir: &u.Sources, erofsDir: &u.EROFS, tmpDir: &u.Temporary} {
+	for dir, sum := range map[string]*int64{
+		sourcesDir: &u.Sources, blobsDir: &u.Sources, erofsDir: &u.EROFS, tmpDir: &u.Temporary, partialDir: &u.Temporary,
+	} {
 		err := filepath.WalkDir(filepath.Join(s.dir, dir), func(path string, _ fs.DirEntry, err error) error {
 			var st unix.Stat_t
 			if err == nil {

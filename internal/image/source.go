@@ -20,6 +20,8 @@ type sourceWriter struct {
 	z   *zstd.Encoder
 	sum hash.Hash
 	old *os.File // the same tar, which was there before, locked shared
+	// want is the digest that the tar must have; empty: any.
+	want string
 }
 
 func (s *Store) newSource(ctx context.Context) (*sourceWriter, error) {
@@ -49,6 +51,9 @@ func (w *sourceWriter) finish(ctx context.Context, s *Store) (digest string, err
 		return "", fmt.Errorf("write image: %w", err)
 	}
 	digest = digestPrefix + hex.EncodeToString(w.sum.Sum(nil))
+	if w.want != "" && digest != w.want {
+		return "", fmt.Errorf("layer has digest %s, want %s: %w", digest, w.want, errdefs.ErrDataLoss)
+	}
 	// While it is held, nobody takes the file between its locks for unused.
 	l, err := s.lock(ctx)
 	if err != nil {
@@ -56,7 +61,7 @@ func (w *sourceWriter) finish(ctx context.Context, s *Store) (digest string, err
 	}
 	defer l.Close()
 	if w.old, err = openShared(ctx, s.sourcePath(digest)); err == nil {
-		whole := s.readSource(ctx, digest, func(io.Reader) error { return nil })
+		whole := s.readSource(ctx, digest, nil)
 		if whole == nil {
 			return digest, nil
 		}
@@ -79,8 +84,8 @@ func (w *sourceWriter) close() error {
 	return discard(w.f)
 }
 
-// readSource calls read with the tar of an image and checks that it is the one
-// of that digest. read need not read to the end.
+// readSource calls read with a tar and checks that it is the one of that
+// digest. read need not read to the end of it, and may be nil.
 func (s *Store) readSource(ctx context.Context, digest string, read func(io.Reader) error) error {
 	f, err := os.Open(s.sourcePath(digest))
 	if err != nil {
@@ -92,18 +97,7 @@ func (s *Store) readSource(ctx context.Context, digest string, read func(io.Read
 		return fmt.Errorf("decompress image: %w", err)
 	}
 	defer z.Close()
-	sum := sha256.New()
-	r := io.TeeReader(contextReader{ctx, storedReader{z}}, sum)
-	if err := read(r); err != nil {
-		return err
-	}
-	if _, err := io.Copy(io.Discard, r); err != nil {
-		return err
-	}
-	if digestHex(digest) != hex.EncodeToString(sum.Sum(nil)) {
-		return fmt.Errorf("image source has changed: build the image again: %w", errdefs.ErrDataLoss)
-	}
-	return nil
+	return readWhole(contextReader{ctx, storedReader{z}}, digest, read)
 }
 
 // storedReader reads what the store itself wrote, so bytes that make no sense

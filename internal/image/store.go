@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -15,9 +16,9 @@ import (
 	"time"
 
 	"agentbox/internal/image/erofs"
+	"agentbox/internal/image/oci"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 )
 
 // Store keeps images in a directory:
@@ -26,7 +27,10 @@ import (
 //	build-NAME.lock held while NAME is built; its content tells how far that is
 //	layout.lock     held while an EROFS file is made
 //	names/NAME.json one record per image
-//	sources/        compressed tars, by digest
+//	sources/        tars, compressed by us, by the digest of the tar
+//	blobs/          manifests, configurations and layers as others made them, by
+//	                digest
+//	partial/        blobs that are not whole yet, each locked while it grows
 //	erofs/          EROFS files, by digest and layout; each is locked shared by
 //	                every sandbox that uses it
 //	tmp/            files and directories of operations that run, each locked
@@ -39,6 +43,8 @@ type Store struct {
 const (
 	namesDir   = "names"
 	sourcesDir = "sources"
+	blobsDir   = "blobs"
+	partialDir = "partial"
 	erofsDir   = "erofs"
 	tmpDir     = "tmp"
 	recordExt  = ".json"
@@ -58,7 +64,7 @@ func Open(dir string, agent Agent) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("open image store: %w", err)
 	}
-	for name, mode := range map[string]fs.FileMode{namesDir: 0o700, sourcesDir: 0o700, erofsDir: 0o700, tmpDir: 0o711} {
+	for name, mode := range map[string]fs.FileMode{namesDir: 0o700, sourcesDir: 0o700, blobsDir: 0o700, partialDir: 0o700, erofsDir: 0o700, tmpDir: 0o711} {
 		if err := os.MkdirAll(filepath.Join(dir, name), mode); err != nil {
 			return nil, fmt.Errorf("open image store: %w", err)
 		}
@@ -77,6 +83,11 @@ type record struct {
 	Recipe   string    `json:"recipe,omitempty"` // Recipe.id
 	Config   Config    `json:"config"`
 	Packages []string  `json:"packages,omitempty"`
+	Source   string    `json:"source,omitempty"`
+	// Of images of the image specification; Digest is their manifest's.
+	ConfigDigest string      `json:"config_digest,omitempty"`
+	Platform     string      `json:"platform,omitempty"`
+	Layers       []oci.Layer `json:"layers,omitempty"`
 }
 
 // maxRecord bounds the size of a record.
@@ -84,11 +95,11 @@ const maxRecord = 8 << 20
 
 // lock takes the store's lock.
 func (s *Store) lock(ctx context.Context) (*os.File, error) {
-	return openLock(ctx, filepath.Join(s.dir, "lock"), unix.LOCK_EX, func(*os.File) {})
+	return openLock(ctx, filepath.Join(s.dir, "lock"), func(*os.File) {})
 }
 
 func (s *Store) recordPath(name string) string {
-	return filepath.Join(s.dir, namesDir, name+recordExt)
+	return filepath.Join(s.dir, namesDir, strings.ReplaceAll(name, "/", "%2F")+recordExt)
 }
 
 func (s *Store) sourcePath(digest string) string {
@@ -101,12 +112,9 @@ func digestHex(digest string) string { return strings.TrimPrefix(digest, digestP
 
 // record reads the record of an image.
 func (s *Store) record(name string) (record, error) {
-	if err := checkName(name); err != nil {
-		return record{}, err
-	}
 	f, err := os.Open(s.recordPath(name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return record{}, fmt.Errorf("no image %q: agentbox images build %s: %w", name, name, errdefs.ErrNotFound)
+		return record{}, fmt.Errorf("no image %q: %s: %w", name, howToGet(name), errdefs.ErrNotFound)
 	}
 	if err != nil {
 		return record{}, fmt.Errorf("open image %q: %w", name, err)
@@ -120,10 +128,52 @@ func (s *Store) record(name string) (record, error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return record{}, fmt.Errorf("read image %q: %w: %w", name, err, errdefs.ErrDataLoss)
 	}
-	if sum, err := hex.DecodeString(digestHex(r.Digest)); err != nil || len(sum) != 32 || r.Name != name {
+	if r.Name != name || !r.plausible() {
 		return record{}, fmt.Errorf("image %q has a bad record: %w", name, errdefs.ErrDataLoss)
 	}
 	return r, nil
+}
+
+// plausible checks what becomes the name of a file.
+func (r record) plausible() bool {
+	for _, d := range r.blobs() {
+		if sum, err := hex.DecodeString(digestHex(d)); err != nil || len(sum) != sha256.Size {
+			return false
+		}
+	}
+	return true
+}
+
+// find reads the record of an image by what somebody calls it: its name as it
+// stands, or a reference whose full form is a name.
+func (s *Store) find(name string) (record, error) {
+	var err error
+	if validName.MatchString(name) {
+		var r record
+		if r, err = s.record(name); !errdefs.IsNotFound(err) {
+			return r, err
+		}
+	}
+	ref, bad := oci.ParseRef(name)
+	switch {
+	case bad != nil && err != nil:
+		return record{}, err
+	case bad != nil:
+		return record{}, bad
+	}
+	r, missing := s.record(ref.String())
+	if err != nil && errdefs.IsNotFound(missing) {
+		return record{}, err // names it as the caller did
+	}
+	return r, missing
+}
+
+// howToGet says how an image comes here.
+func howToGet(name string) string {
+	if HasRecipe(name) || validName.MatchString(name) {
+		return "agentbox images build " + name + ", or load or pull it"
+	}
+	return "agentbox images pull " + name
 }
 
 // records reads all records, sorted by name. Good ones are returned even if
@@ -140,6 +190,7 @@ func (s *Store) records() ([]record, error) {
 		if !ok {
 			continue
 		}
+		name = strings.ReplaceAll(name, "%2F", "/")
 		r, err := s.record(name)
 		switch {
 		case err == nil:
@@ -216,27 +267,30 @@ func (s *Store) Acquire(ctx context.Context, name string) (img Image, release fu
 // current returns the record of an image and its EROFS file, locked shared.
 func (s *Store) current(ctx context.Context, name string) (record, *os.File, error) {
 	for {
-		r, err := s.record(name)
+		r, err := s.find(name)
 		if err != nil {
 			return record{}, nil, err
 		}
-		f, err := s.ready(ctx, r.Digest, func(Event) {})
+		f, err := s.ready(ctx, r, func(Event) {})
 		if err == nil {
 			return r, f, nil
 		}
 		// It may have been removed or made anew in the middle.
-		now, again := s.record(name)
+		now, again := s.find(name)
 		if again != nil {
 			return record{}, nil, again
 		}
-		if now.Digest == r.Digest {
+		if now.key() == r.key() {
 			return record{}, nil, fmt.Errorf("prepare image %q: %w", name, err)
 		}
 	}
 }
 
 func (r record) image(path string, size int64) Image {
-	return Image{Name: r.Name, Digest: r.Digest, Path: path, Size: size, Created: r.Created, Config: r.Config}
+	return Image{
+		Name: r.Name, Digest: r.Digest, Path: path, Size: size, Created: r.Created, Config: r.Config,
+		Source: r.Source, ConfigDigest: r.ConfigDigest, Platform: r.Platform, Layers: r.Layers,
+	}
 }
 
 // List returns all images, sorted by name. With an error it returns those that
@@ -245,25 +299,39 @@ func (s *Store) List() ([]Image, error) {
 	records, err := s.records()
 	images := make([]Image, 0, len(records))
 	for _, r := range records {
-		path := s.erofsPath(r.Digest)
-		st, e := os.Stat(path)
-		if e != nil {
-			path = ""
-			st, e = os.Stat(s.sourcePath(r.Digest))
-		}
-		var size int64
-		if e == nil {
-			size = st.Size()
-		}
-		images = append(images, r.image(path, size))
+		images = append(images, s.describe(r))
 	}
 	return images, err
+}
+
+// Inspect describes an image without making anything of it.
+func (s *Store) Inspect(name string) (Image, error) {
+	r, err := s.find(name)
+	if err != nil {
+		return Image{}, err
+	}
+	return s.describe(r), nil
+}
+
+func (s *Store) describe(r record) Image {
+	path := s.erofsPath(r)
+	if st, err := os.Stat(path); err == nil {
+		return r.image(path, st.Size())
+	}
+	if st, err := os.Stat(s.sourcePath(r.Digest)); err == nil {
+		return r.image("", st.Size())
+	}
+	var size int64
+	for _, l := range r.Layers {
+		size += l.Size
+	}
+	return r.image("", size)
 }
 
 // Packages returns names and versions of the packages that an image was made
 // of, one "name version" each. It is empty for imported images.
 func (s *Store) Packages(name string) ([]string, error) {
-	r, err := s.record(name)
+	r, err := s.find(name)
 	return r.Packages, err
 }
 
@@ -274,14 +342,17 @@ func (s *Store) Remove(name string) error {
 		return fmt.Errorf("remove image %q: %w", name, err)
 	}
 	defer l.Close()
-	r, err := s.record(name)
+	r, err := s.find(name)
 	if err != nil && !errdefs.IsDataLoss(err) {
 		return err
 	}
+	if err == nil {
+		name = r.Name
+	}
 	others, othersErr := s.records()
-	shared := slices.ContainsFunc(others, func(o record) bool { return o.Name != name && o.Digest == r.Digest })
+	shared := slices.ContainsFunc(others, func(o record) bool { return o.Name != name && o.key() == r.key() })
 	if err == nil && !shared {
-		busy, err := s.inUse(r.Digest)
+		busy, err := s.inUse(r.key())
 		if err != nil {
 			return fmt.Errorf("remove image %q: %w", name, err)
 		}
@@ -295,5 +366,5 @@ func (s *Store) Remove(name string) error {
 	if othersErr != nil {
 		return nil // prune would refuse: a record that can't be read may need files
 	}
-	return s.prune()
+	return s.prune(grace)
 }

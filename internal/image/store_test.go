@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"agentbox/internal/image"
+	"agentbox/internal/image/oci"
 
 	"github.com/containerd/errdefs"
 	"go.uber.org/goleak"
@@ -82,7 +83,7 @@ func importTar(t *testing.T, s *image.Store, name string, data []byte) image.Ima
 func files(t *testing.T, dir string) []string {
 	t.Helper()
 	var all []string
-	for _, sub := range []string{"names", "sources", "erofs", "tmp"} {
+	for _, sub := range []string{"names", "sources", "blobs", "partial", "erofs", "tmp"} {
 		entries, err := os.ReadDir(filepath.Join(dir, sub))
 		if err != nil {
 			t.Fatal(err)
@@ -135,13 +136,17 @@ func TestNames(t *testing.T) {
 		if _, err := s.ImportTar(t.Context(), name, strings.NewReader(""), image.Config{}); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("import %q: %v", name, err)
 		}
-		if _, err := s.Resolve(t.Context(), name); !errdefs.IsInvalidArgument(err) {
+		missing := errdefs.IsInvalidArgument
+		if _, err := oci.ParseRef(name); err == nil { // no name for an image made here, but one to pull
+			missing = errdefs.IsNotFound
+		}
+		if _, err := s.Resolve(t.Context(), name); !missing(err) {
 			t.Errorf("resolve %q: %v", name, err)
 		}
 		if _, err := s.Build(t.Context(), name, image.BuildOptions{}); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("build %q: %v", name, err)
 		}
-		if err := s.Remove(name); !errdefs.IsInvalidArgument(err) {
+		if err := s.Remove(name); !missing(err) {
 			t.Errorf("remove %q: %v", name, err)
 		}
 	}

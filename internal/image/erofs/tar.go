@@ -31,7 +31,7 @@ var tarTypes = map[byte]uint32{
 // early or that holds an impossible entry is InvalidArgument; one that is over
 // the limits is ResourceExhausted; errors of r are passed on.
 //
-// A hole in the middle of a sparse file is written as zeros.
+// Long runs of zeros are written as holes, whatever the tar calls them.
 func (w *Writer) AddLayer(r io.Reader) error {
 	w.NextLayer()
 	src := &source{r: r}
@@ -41,7 +41,9 @@ func (w *Writer) AddLayer(r io.Reader) error {
 		if err == io.EOF { //nolint:errorlint // a wrapped one is a cut layer
 			return nil
 		}
-		if err == nil {
+		if err != nil { // it is the bytes' fault, unless src has failed
+			err = fmt.Errorf("read layer: %w: %w", err, errdefs.ErrInvalidArgument)
+		} else {
 			err = w.addHeader(h, tr)
 		}
 		switch {

@@ -17,6 +17,7 @@ package erofs
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -78,10 +79,14 @@ type Writer struct {
 	bw     *bufio.Writer
 	off    int64 // where bw's next byte lands
 	root   *inode
+	chunk  []byte // for file data on its way
 	layer  int
 	budget budget
 	dead   []extent
 }
+
+// chunkSize is how much file data is moved at once: many whole blocks.
+const chunkSize = 1 << 18
 
 // extent is a part of the file that holds data which nothing refers to any more.
 type extent struct{ off, length int64 }
@@ -98,8 +103,9 @@ func New(f *os.File, limits Limits) (*Writer, error) {
 	w := &Writer{
 		f: f,
 		// The wrapper hides ReadFrom, which would bypass the buffer.
-		bw:     bufio.NewWriterSize(struct{ io.Writer }{f}, 1<<18),
+		bw:     bufio.NewWriterSize(struct{ io.Writer }{f}, chunkSize),
 		root:   newDir(),
+		chunk:  make([]byte, chunkSize),
 		budget: newBudget(limits.withDefaults()),
 	}
 	w.root.parent = w.root
@@ -158,6 +164,17 @@ func (w *Writer) Add(e Entry) error {
 	return w.insert(d, name, n)
 }
 
+// Has reports whether path names something, links to it followed but for the
+// last.
+func (w *Writer) Has(path string) bool {
+	d, name, err := w.at(path, nil)
+	if err != nil {
+		return false
+	}
+	_, ok := d.children[name]
+	return ok || name == ""
+}
+
 // link makes name in d another name of the inode at e.Link.
 func (w *Writer) link(d *inode, name string, e Entry) error {
 	td, tname, err := w.at(e.Link, nil)
@@ -210,16 +227,47 @@ func (w *Writer) data(n *inode, e Entry) error {
 		return w.tooBig()
 	}
 	start := w.off
-	got, err := io.Copy(w.bw, io.LimitReader(e.Data, e.Size))
-	w.off += got
-	if err == nil && got < e.Size {
-		err = fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, errdefs.ErrInvalidArgument)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", quote(e.Path), err)
+	for left := e.Size; left > 0; {
+		got, err := io.ReadFull(e.Data, w.chunk[:min(left, int64(len(w.chunk)))])
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, errdefs.ErrInvalidArgument)
+		}
+		if err == nil {
+			err = w.fill(w.chunk[:got])
+		}
+		if err != nil {
+			return fmt.Errorf("write %s: %w", quote(e.Path), err)
+		}
+		left -= int64(got)
 	}
 	n.addr, n.size = uint32(start>>blockBits), e.Size
 	return w.pad()
+}
+
+// fill writes a chunk of file data. One of zeros alone becomes a hole, so that a
+// sparse file of a few bytes does not fill the disk. Chunks but the last of a
+// file are whole blocks, so padding stays with the data that it pads.
+func (w *Writer) fill(chunk []byte) error {
+	if len(chunk) < len(w.chunk) || !allZero(chunk) {
+		return w.write(chunk)
+	}
+	if err := w.bw.Flush(); err != nil {
+		return err
+	}
+	w.off += int64(len(chunk))
+	_, err := w.f.Seek(w.off, io.SeekStart)
+	return err
+}
+
+func allZero(p []byte) bool {
+	for len(p) > 0 {
+		n := min(len(p), blockSize)
+		if !bytes.Equal(p[:n], zeroBlock[:n]) {
+			return false
+		}
+		p = p[n:]
+	}
+	return true
 }
 
 func (w *Writer) tooBig() error {
