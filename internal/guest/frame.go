@@ -35,6 +35,12 @@ const (
 	FrameError   FrameType = 21 // Error; last frame
 )
 
+// Frames of both ends on /port; FrameError is one, too.
+const (
+	FrameData FrameType = 32 // bytes
+	FrameEnd  FrameType = 33 // no more bytes from this end
+)
+
 const frameHeader = 5
 
 // WriteFrame sends one frame with one Write. len(p) must be at most MaxFrame.

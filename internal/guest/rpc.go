@@ -21,6 +21,7 @@ const (
 	PathAttach  = "/attach"
 	PathFiles   = "/files"
 	PathTar     = "/tar"
+	PathPort    = "/port"
 	// PathProbe is served by the host: it sends the body back.
 	PathProbe = "/probe"
 
