@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentbox/internal/local"
+	"agentbox/internal/ports"
 	"agentbox/internal/sandbox"
 )
 
@@ -29,6 +30,9 @@ type runFlags struct {
 	outputDir         string
 	json              bool
 	maxOutput         string
+	name              string
+	publish           []string
+	portRange         string
 }
 
 func (a *App) runCommand() *cobra.Command {
@@ -49,6 +53,7 @@ failed, 126 and 127 when the command can't be executed or isn't found.`,
   echo hi | agentbox run -i -- cat
   agentbox run -it small -- bash
   agentbox run --copy ./src:/workspace/src --output-dir ./out --timeout 5m -- make -C src
+  agentbox run -p 8000 -- python3 -m http.server
   agentbox run --json --memory 256m -- python3 -c 'b = bytearray(10**9)'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, argv, err := splitArgs(cmd, args)
@@ -74,6 +79,9 @@ failed, 126 and 127 when the command can't be executed or isn't found.`,
 	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, such as 30s or 5m (default 1h)")
 	fl.StringArrayVar(&f.copies, "copy", nil, "copy a file or directory into the sandbox first, `SRC:DST` (repeatable)")
 	fl.StringVar(&f.outputDir, "output-dir", "", "afterwards, copy the sandbox's "+outputsDir+" into this directory")
+	fl.StringVar(&f.name, "name", "", "name of the sandbox, for agentbox cp and ps")
+	fl.StringArrayVarP(&f.publish, "publish", "p", nil, "make a port of the sandbox reachable here, [HOST_IP:][HOST:]GUEST (repeatable; default HOST_IP 127.0.0.1)")
+	fl.StringVar(&f.portRange, "port-range", os.Getenv("AGENTBOX_PORT_RANGE"), "host ports that -p may use (AGENTBOX_PORT_RANGE; default "+ports.DefaultRange.String()+")")
 	fl.BoolVar(&f.json, "json", false, "print one JSON object with output and verdict instead of the output itself")
 	fl.StringVar(&f.maxOutput, "max-output", "", "with --json: bytes kept per stream (default 10000000)")
 	return cmd
@@ -248,6 +256,14 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	}
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
+	if err := checkName(ctx, dataDir, f.name); err != nil {
+		return err
+	}
+	public, err := f.publishPorts()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = public.close() }() // of the ways on which no sandbox was made
 
 	store, err := l.Images(dataDir)
 	if err != nil {
@@ -265,7 +281,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 			a.warn(err)
 		}
 	}()
-	r := &runner{app: a, flags: f, engine: engine, copies: copies}
+	r := &runner{app: a, flags: f, engine: engine, copies: copies, public: public}
 	err = r.run(ctx, req, command)
 	return a.orInterrupted(ctx, err)
 }
