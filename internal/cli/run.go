@@ -43,8 +43,8 @@ func (a *App) runCommand() *cobra.Command {
 		Long: `Run a command in a fresh sandbox. The sandbox is removed when the command ends,
 and also when agentbox is interrupted or killed (after a kill -9: at its next start).
 
-IMAGE is a name from "agentbox images ls"; without it, "default". A built-in image
-is made on first use. Without a COMMAND, -t starts a shell.
+IMAGE is a name from "agentbox images ls", or an alias from "agentbox images
+aliases"; without it, "default". A built-in image is made on first use. Without a COMMAND, -t starts a shell.
 
 The exit status is the command's own; 124 after --timeout, 137 when the memory
 limit was reached, 128+n when signal n ended the command, 125 when agentbox itself
@@ -245,6 +245,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if req.Env, err = f.environment(); err != nil {
 		return err
 	}
+	req.ApplyAlias()
 	copies, err := parseCopies(f.copies)
 	if err != nil {
 		return err
@@ -269,7 +270,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if err != nil {
 		return err
 	}
-	if err := a.ensureImage(ctx, store, name); err != nil {
+	if err := a.ensureImage(ctx, store, req.Image); err != nil {
 		return a.orInterrupted(ctx, err)
 	}
 	engine, err := local.Open(ctx, dataDir, store, l.Backend(dataDir), a.warn)
@@ -281,7 +282,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 			a.warn(err)
 		}
 	}()
-	r := &runner{app: a, flags: f, engine: engine, copies: copies, public: public}
+	r := &runner{app: a, flags: f, engine: engine, copies: copies, public: public, image: name}
 	err = r.run(ctx, req, command)
 	return a.orInterrupted(ctx, err)
 }

@@ -27,6 +27,7 @@ type runner struct {
 	engine *local.Engine
 	copies []copySpec
 	public *publishing
+	image  string // as it was asked for
 }
 
 // copySpec is one --copy.
@@ -59,7 +60,7 @@ func (r *runner) run(ctx context.Context, req local.Request, cmd sandbox.Command
 		defer cancel()
 		err = errors.Join(err, sb.Destroy(ctx))
 	}()
-	if err := r.public.start(r.app, r.engine, newBox(sb, r.flags.name, req.Image)); err != nil {
+	if err := r.public.start(r.app, r.engine, newBox(sb, r.flags.name, r.image)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.public.close()) }()
