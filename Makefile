@@ -15,7 +15,9 @@ export MIRROR ?=
 
 GOARCH_NATIVE = $(shell go env GOARCH)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-GVISOR_VERSION = $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
+# Names the sources of the guest agent. It is no version of agentbox: images are
+# keyed by the agent's content, and each commit would have them laid out anew.
+GUEST_BUILD = $(shell go list -deps -f '{{if not .Standard}}{{$$d := .Dir}}{{range .GoFiles}}{{$$d}}/{{.}} {{end}}{{end}}' ./cmd/agentbox-guest | xargs cat | sha256sum | cut -c1-12)
 EMBED := internal/programs/embedded
 GO_SOURCES = $(shell find cmd internal images -name '*.go' -not -path '*/embedded/*' 2>/dev/null) go.mod go.sum
 
@@ -50,11 +52,11 @@ build: bin/agentbox ## Build bin/agentbox, one static file
 
 bin/agentbox-engine: $(GO_SOURCES)
 	@echo "building $@ (the first time compiles gVisor: some minutes)"
-	go build -ldflags "-s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR_VERSION)" -o $@ ./cmd/agentbox-engine
+	go build -ldflags "-s -w" -o $@ ./cmd/agentbox-engine
 
 bin/agentbox-guest: $(GO_SOURCES)
 	@echo "building $@"
-	go build -ldflags "-s -w" -o $@ ./cmd/agentbox-guest
+	go build -ldflags "-s -w -X main.build=$(GUEST_BUILD)" -o $@ ./cmd/agentbox-guest
 
 # The two programs, compressed, as the embed build tag wants them.
 $(EMBED)/%.zst: bin/%
@@ -97,7 +99,7 @@ fuzz: ## Fuzz every target for 10 minutes (FUZZTIME=…, TARGET=Fuzz…)
 	scripts/fuzz.sh $${FUZZTIME:-10m} $${TARGET:-}
 
 .PHONY: test-compat
-test-compat: build ## Run test suites of real programs in sandboxes (resumable)
+test-compat: build ## Run all test suites of real programs in sandboxes (resumable)
 	scripts/compat.sh full
 
 .PHONY: soak

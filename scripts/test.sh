@@ -43,5 +43,8 @@ step "the back end's conformance"
 go test -short -count=1 -timeout 20m $slow
 
 step "end to end, with the real binary"
-# One package at a time: they measure the machine. The suites of real programs need an image of their own: make test-compat.
+# One package at a time: they measure the machine.
 go test -p 1 -count=1 -timeout 30m $(go list ./internal/e2e/... | grep -v /e2e/compat)
+
+step "test suites of real programs (the first time makes their image: a minute or more)"
+scripts/compat.sh ci

@@ -53,6 +53,9 @@ func bootArgs(args []string) ([]string, error) {
 	if !slices.Contains(args, "boot") {
 		return args, nil
 	}
+	if err := writeToPanicLog(args); err != nil {
+		return nil, err
+	}
 	if slices.ContainsFunc(args, isPassArgs) { // the first time
 		if err := closeInherited(args); err != nil {
 			return nil, err
@@ -105,6 +108,26 @@ func bootArgs(args []string) ([]string, error) {
 	}
 	// The sandbox's id is the last argument; flags go before it.
 	return slices.Insert(out, len(out)-1, strings.Fields(string(extra))...), nil
+}
+
+// writeToPanicLog makes the donated panic log the standard error of this
+// process, which was born with none that anybody reads. gVisor does so too, but
+// not before it has read its flags.
+func writeToPanicLog(args []string) error {
+	for _, arg := range args {
+		v, ok := strings.CutPrefix(arg, "--panic-log-fd=")
+		if !ok {
+			continue
+		}
+		fd, err := strconv.Atoi(v)
+		if err == nil {
+			err = unix.Dup3(fd, unix.Stderr, 0)
+		}
+		if err != nil {
+			return fmt.Errorf("use %s: %w", arg, err)
+		}
+	}
+	return nil
 }
 
 // isPassArgs reports whether arg donates more arguments, which boot gets once.

@@ -96,7 +96,9 @@ func TestLinkedPackages(t *testing.T) {
 // written.
 const maxSize = 40e6
 
-func TestELF(t *testing.T) {
+// built returns the engine that was built.
+func built(t *testing.T) (string, os.FileInfo) {
+	t.Helper()
 	path := os.Getenv("AGENTBOX_ENGINE")
 	if path == "" {
 		path = filepath.Join("..", "..", "bin", "agentbox-engine")
@@ -108,6 +110,11 @@ func TestELF(t *testing.T) {
 		}
 		t.Skipf("no engine was built: %v", err)
 	}
+	return path, info
+}
+
+func TestELF(t *testing.T) {
+	path, info := built(t)
 	if info.Size() > maxSize {
 		t.Errorf("the engine has %d bytes, more than %.0f", info.Size(), maxSize)
 	}
@@ -120,6 +127,51 @@ func TestELF(t *testing.T) {
 		if p.Type == elf.PT_INTERP {
 			t.Error("the engine is linked dynamically: it could not run in its empty root")
 		}
+	}
+	if libs, err := f.ImportedLibraries(); err != nil || len(libs) > 0 {
+		t.Errorf("the engine imports %q, %v", libs, err)
+	}
+	if f.Section(".symtab") != nil || f.Section(".debug_info") != nil {
+		t.Error("the engine is not stripped")
+	}
+}
+
+// The engine knows the version of gVisor in it, which checkpoints depend on.
+func TestVersion(t *testing.T) {
+	path, _ := built(t)
+	want, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "gvisor.dev/gvisor").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := exec.Command(path, "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(got), "runsc version "+string(want)) {
+		t.Errorf("the engine says %q, not version %s", got, want)
+	}
+}
+
+// A sandbox process has no standard error: what stops it before gVisor begins
+// must be in the panic log as well.
+func TestEarlyFailureIsInThePanicLog(t *testing.T) {
+	path, _ := built(t)
+	log, err := os.CreateTemp(t.TempDir(), "panic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(path, "--panic-log-fd=3", "boot", "--pass-fd=bad:1001", "id")
+	cmd.ExtraFiles = []*os.File{log}
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 128 {
+		t.Errorf("the engine ended with %v", err)
+	}
+	got, err := os.ReadFile(log.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(got), "parse --pass-fd=bad:1001") {
+		t.Errorf("the panic log holds %q", got)
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 	"agentbox/internal/guest/pid1"
 )
 
-// build is set by the linker.
+// build names the sources of this program. It is set by the linker; the agent
+// tells it to the host.
 var build = "dev"
 
 func main() {

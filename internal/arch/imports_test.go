@@ -75,6 +75,7 @@ var testRows = map[string][]string{
 	"agentbox/internal/runtime/gvisor": {"agentbox/internal/runtime/runtimetest", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/image/...", "agentbox/internal/programs"},
 	"agentbox/internal/image/erofs":    {"agentbox/internal/image/erofs/erofstest"},
 	"agentbox/internal/image":          {"agentbox/internal/image/erofs/erofstest"},
+	"agentbox/internal/local":          {"agentbox/internal/runtime/fake", "agentbox/internal/transfer"},
 	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
 }
 

@@ -59,6 +59,10 @@ func (b *bench) shareImage(ctx context.Context) error {
 	return errors.Join(err, b.own.destroy(ctx, sb))
 }
 
+// rest lets what the sample before left to be cleaned up end: the ends of a
+// container go on for some time after Docker's answer.
+func rest() { time.Sleep(100 * time.Millisecond) }
+
 func timed(s *samples, f func() error) error {
 	began := time.Now()
 	err := f()
@@ -76,6 +80,7 @@ func (b *bench) cold(ctx context.Context) error {
 				*s = nil
 			}
 		}
+		rest()
 		began := time.Now()
 		sb, p, err := b.own.create(ctx)
 		if err != nil {
@@ -92,6 +97,7 @@ func (b *bench) cold(ctx context.Context) error {
 		if b.docker == nil {
 			continue
 		}
+		rest()
 		began = time.Now()
 		var id string
 		err = timed(&dCreate, func() (err error) { id, err = b.docker.create(ctx); return })
@@ -149,12 +155,14 @@ func (b *bench) exec(ctx context.Context) error {
 		} {
 			var own, docker samples
 			for range b.n(c.n) {
+				rest()
 				if err := timed(&own, func() error { return sb.exec(ctx, c.argv...) }); err != nil {
 					return err
 				}
 				if b.docker == nil {
 					continue
 				}
+				rest()
 				if err := timed(&docker, func() error { return b.docker.exec(ctx, id, c.argv...) }); err != nil {
 					return err
 				}
@@ -168,8 +176,9 @@ func (b *bench) exec(ctx context.Context) error {
 // fileSize is how much one transfer moves.
 const fileSize = 100 << 20
 
-// files measures transfers, and the channel alone: a stream to or from a program
-// that does nothing with it.
+// files measures transfers of files, and streams to and from a command. A bare
+// socket into a sandbox, without protocol and files, moved 300 to 650 MB/s on
+// machines of this kind; the budget is 0.8 of that.
 func (b *bench) files(ctx context.Context) error {
 	data := make([]byte, fileSize)
 	for i := range data {
@@ -185,7 +194,9 @@ func (b *bench) files(ctx context.Context) error {
 			}{
 				{&in, func() error { return sb.swallow(ctx, data) }},
 				{&up, func() error { return sb.upload(ctx, dir+"/"+name, data) }},
-				{&out, func() error { return sb.stream(ctx, io.Discard, "head", "-c", fmt.Sprint(fileSize), "/dev/zero") }},
+				{&out, func() error {
+					return sb.stream(ctx, io.Discard, "dd", "if=/dev/zero", "bs=64k", fmt.Sprintf("count=%d", fileSize>>16), "status=none")
+				}},
 				{&down, func() error { return sb.download(ctx, dir+"/"+name) }},
 			}
 			if b.docker != nil {
@@ -205,10 +216,10 @@ func (b *bench) files(ctx context.Context) error {
 				*s.to = append(*s.to, fileSize/1e6/time.Since(began).Seconds())
 			}
 		}
-		b.report.add("channel alone, into the sandbox", "MB/s", in, nil, "")
-		b.report.add("channel alone, out of it", "MB/s", out, nil, "")
-		b.report.add("upload of 100 MiB", "MB/s", up, dUp, ">= 0.8x the channel")
-		b.report.add("download of 100 MiB", "MB/s", down, dDown, ">= 0.8x the channel")
+		b.report.add("into a command (cat >/dev/null)", "MB/s", in, nil, "")
+		b.report.add("out of a command (dd)", "MB/s", out, nil, "")
+		b.report.add("upload of 100 MiB", "MB/s", up, dUp, ">= 240")
+		b.report.add("download of 100 MiB", "MB/s", down, dDown, ">= 240")
 		return nil
 	})
 }

@@ -100,6 +100,7 @@ func TestRootWritesInOrder(t *testing.T) {
 		"write 4800 to " + dir + "/pids.max",
 		"write 5000001 to " + dir + "/cgroup.procs",
 		"write 150000 100000 to " + dir + "/cpu.max",
+		"write 150000 to " + dir + "/cpu.max.burst",
 		"write 1 to " + dir + "/cgroup.kill",
 		"rmdir " + dir,
 		"rmdir /cg/agentbox/own",

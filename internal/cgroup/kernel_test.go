@@ -146,7 +146,7 @@ func (k *kernel) Mkdir(name string) error {
 	for _, c := range strings.Fields(up.files[subtree]) {
 		maps.Copy(files, map[string]map[string]string{
 			"memory": {"memory.max": "max", "memory.swap.max": "max", "memory.oom.group": "0", "memory.current": "0", "memory.peak": "0", "memory.events": "oom 0\noom_kill 0\n"},
-			"cpu":    {"cpu.max": "max 100000", "cpu.stat": "usage_usec 0\n"},
+			"cpu":    {"cpu.max": "max 100000", "cpu.max.burst": "0", "cpu.stat": "usage_usec 0\n"},
 			"pids":   {"pids.max": "max", "pids.current": "0"},
 		}[c])
 	}

@@ -38,6 +38,10 @@ const (
 	minQuota = 1_000
 )
 
+// quota is the time that a group gets in a period. It is also its burst: what it
+// may save up while it is idle. A short command runs on several processors at
+// once (the program, the engine, the agent), uses up a period's quota in a part
+// of it and would then stand still to its end.
 func quota(cpus float64) string {
 	return strconv.FormatInt(max(minQuota, int64(math.Round(cpus*period))), 10)
 }
@@ -61,6 +65,7 @@ func (layoutV1) cpus(n float64) []setting {
 	return []setting{
 		{controller: cpu, file: "cpu.cfs_period_us", value: decimal(period)},
 		{controller: cpu, file: "cpu.cfs_quota_us", value: quota(n)},
+		{controller: cpu, file: "cpu.cfs_burst_us", value: quota(n), optional: true},
 	}
 }
 
@@ -88,7 +93,10 @@ func (layoutV2) limits(l Limits) []setting {
 }
 
 func (layoutV2) cpus(n float64) []setting {
-	return []setting{{controller: cpu, file: "cpu.max", value: fmt.Sprintf("%s %d", quota(n), period)}}
+	return []setting{
+		{controller: cpu, file: "cpu.max", value: fmt.Sprintf("%s %d", quota(n), period)},
+		{controller: cpu, file: "cpu.max.burst", value: quota(n), optional: true},
+	}
 }
 
 func (layoutV2) stats(read func(controller, file string) string) Stats {

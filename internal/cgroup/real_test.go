@@ -114,9 +114,9 @@ func TestPOS07HostFilesHoldTheLimits(t *testing.T) {
 	if err := g.SetCPUs(1.5); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"memory.limit_in_bytes": "209715200", "cpu.cfs_quota_us": "150000", "cpu.cfs_period_us": "100000", "pids.max": "4096"}
+	want := map[string]string{"memory.limit_in_bytes": "209715200", "cpu.cfs_quota_us": "150000", "cpu.cfs_burst_us": "150000", "cpu.cfs_period_us": "100000", "pids.max": "4096"}
 	if h.Mode() == cgroup.V2 {
-		want = map[string]string{"memory.max": "209715200", "cpu.max": "150000 100000", "pids.max": "4096"}
+		want = map[string]string{"memory.max": "209715200", "cpu.max": "150000 100000", "cpu.max.burst": "150000", "pids.max": "4096"}
 	}
 	for file, v := range want {
 		if got := read(t, g, file); got != v {

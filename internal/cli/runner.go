@@ -105,7 +105,7 @@ func (r *runner) copyIn(ctx context.Context, sb *local.Sandbox, c copySpec) erro
 
 // collect brings the outputs directory to the host.
 func (r *runner) collect(ctx context.Context, sb *local.Sandbox) error {
-	in, err := sb.Session().GetTar(ctx, outputsDir, client.TarOptions{})
+	in, err := sb.Session().GetTar(ctx, outputsDir, client.TarOptions{Special: true})
 	if err != nil {
 		return fmt.Errorf("collect %s: %w", outputsDir, err)
 	}

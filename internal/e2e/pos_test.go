@@ -120,3 +120,35 @@ func TestPOS03(t *testing.T) {
 	c.Check(strings.Join(lines, "\n"))
 	t.Logf("%d processes of the sandbox looked at", found)
 }
+
+// TestBuildInheritsNoFile: what builds an image gets no file that our caller
+// left open. Its tools pass the numbers of their files to /bin/sh, which knows those
+// of one digit only.
+func TestBuildInheritsNoFile(t *testing.T) {
+	t.Parallel()
+	tools := t.TempDir()
+	const fake = "#!/bin/sh\nls -l /proc/$$/fd >&2\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(tools, "mmdebstrap"), []byte(fake), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	file, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", w.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(Binary(t), "--data-dir", t.TempDir(), "images", "build", "--mirror", "http://127.0.0.1:1/debian", "small")
+	cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"))
+	cmd.ExtraFiles = []*os.File{w}
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), " 1 -> ") {
+		t.Fatalf("the build tells no open files: %v\n%s", err, out)
+	}
+	if strings.Contains(string(out), file) {
+		t.Errorf("the build has the caller's %s open:\n%s", file, out)
+	}
+}

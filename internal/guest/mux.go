@@ -18,10 +18,13 @@ const (
 	writeTimeout = 24 * time.Hour
 	// closeTimeout is how long a stream may stay half closed.
 	closeTimeout = time.Hour
-	// window is the buffer of one stream at its reader: twice the unit in which
-	// bodies move, so that the writer goes on while the reader works. It bounds
-	// what a stalled reader holds.
-	window = 512 << 10
+	// guestWindow and hostWindow are the buffers of one stream at its reader in
+	// the guest and on the host: at least twice the unit in which bodies move, so
+	// that the writer goes on while the reader works. They bound what a stalled
+	// reader holds; on the host, where a hostile guest may stall
+	// MaxGuestStreams of them, less is allowed.
+	guestWindow = 2 << 20
+	hostWindow  = 1 << 20
 	// backlog of streams that were opened and not yet accepted.
 	backlog = 256
 	// MaxGuestStreams is how many streams the guest may hold at the host beyond
@@ -41,11 +44,12 @@ func NewMux(conn net.Conn, host bool) (*yamux.Session, error) {
 	c.ConnectionWriteTimeout = writeTimeout
 	c.StreamOpenTimeout = 0
 	c.StreamCloseTimeout = closeTimeout
-	c.MaxStreamWindowSize = window
+	c.MaxStreamWindowSize = guestWindow
 	c.LogOutput = io.Discard
 	open := yamux.Server
 	if host {
 		open = yamux.Client
+		c.MaxStreamWindowSize = hostWindow
 	}
 	s, err := open(&muxConn{Conn: conn}, c)
 	if err != nil {

@@ -22,6 +22,9 @@ const (
 	PathFiles   = "/files"
 	PathTar     = "/tar"
 	PathPort    = "/port"
+	// TarSocket is the type of a socket's entry in the archives of PathTar: of
+	// those that the format leaves to vendors, because it knows no sockets.
+	TarSocket = 'U'
 	// PathProbe is served by the host: it sends the body back.
 	PathProbe = "/probe"
 

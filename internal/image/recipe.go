@@ -94,12 +94,10 @@ var (
 	envEntry    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 )
 
-// defaultEnv is what commands get when the recipe does not say. Programs that
-// the user installs with pip or npm come first.
-var defaultEnv = []string{
-	"PATH=/home/user/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-	"LANG=C.UTF-8",
-}
+// defaultEnv is what commands get when the recipe does not say. It has no PATH:
+// the agent sets one for each user, and root's must not begin with a directory
+// that somebody else may write to.
+var defaultEnv = []string{"LANG=C.UTF-8"}
 
 // ParseRecipe reads the text form of a recipe.
 func ParseRecipe(text string) (Recipe, error) {

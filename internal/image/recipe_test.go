@@ -119,6 +119,17 @@ func TestLoadRecipe(t *testing.T) {
 	}
 }
 
+// The agent gives each user a PATH; one of the image's would be root's as well.
+func TestRecipeHasNoPath(t *testing.T) {
+	r, err := image.ParseRecipe("Suite: trixie\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.ContainsFunc(r.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
+		t.Errorf("the environment is %q", r.Env)
+	}
+}
+
 func FuzzParseRecipe(f *testing.F) {
 	f.Add("Suite: trixie\nPackages: a\n b\nSetup:\n  x\n")
 	f.Fuzz(func(t *testing.T, text string) {

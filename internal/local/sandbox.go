@@ -173,7 +173,8 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command, out client.Out
 	before := s.oomKills(ctx)
 	p, err := s.session.Start(ctx, "run-"+ids.Hex(6), cmd, out)
 	if err != nil {
-		if s.session.Err() == nil {
+		// The session may not have noticed yet that its stream is gone.
+		if s.session.Err() == nil && !errdefs.IsUnavailable(err) {
 			return nil, err
 		}
 		return nil, errors.Join(s.why(ctx), err)

@@ -22,10 +22,10 @@ func UnpackFile(r io.Reader, path string, maxBytes int64) error {
 		return fmt.Errorf("read the sandbox's archive: %w", err)
 	}
 	if h.Typeflag != tar.TypeReg {
-		return fmt.Errorf("%q is no regular file", h.Name)
+		return fmt.Errorf("%s is no regular file", shown(h.Name))
 	}
 	if h.Size > maxBytes {
-		return fmt.Errorf("%w: %q has %d bytes", ErrBounds, h.Name, h.Size)
+		return fmt.Errorf("%w: %s has %d bytes", ErrBounds, shown(h.Name), h.Size)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".agentbox-*")
 	if err != nil {

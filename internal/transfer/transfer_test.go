@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,6 +90,38 @@ func TestUnpackHostile(t *testing.T) {
 				return err
 			}))
 		})
+	}
+}
+
+// What is left out is said: what it is and why, as text that can't hurt.
+func TestUnpackSaysWhatItLeavesOut(t *testing.T) {
+	reg := func(name string) *tar.Header {
+		return &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: 3}
+	}
+	for _, c := range []struct {
+		headers []*tar.Header
+		want    string
+	}{
+		{[]*tar.Header{{Name: "p", Typeflag: tar.TypeFifo}}, `"p": a FIFO; only regular files and directories are collected`},
+		{[]*tar.Header{{Name: "d", Typeflag: tar.TypeChar}}, `"d": a device; only regular files and directories are collected`},
+		{[]*tar.Header{{Name: "s", Typeflag: 'U'}}, `"s": a special file; only regular files and directories are collected`},
+		{[]*tar.Header{{Name: "\x1b[2J\n", Typeflag: tar.TypeSymlink, Linkname: "x"}}, `"\x1b[2J\n": a link; only regular files and directories are collected`},
+		{[]*tar.Header{reg("\x1bx"), reg("\x1bx/\x1by")}, `"\x1bx/\x1by": file exists`},
+		{[]*tar.Header{{Name: strings.Repeat("n", 5000), Typeflag: tar.TypeFifo}},
+			`"` + strings.Repeat("n", 256) + `"…: a FIFO; only regular files and directories are collected`},
+	} {
+		skipped, err := transfer.Unpack(bytes.NewReader(archive(t, c.headers...)), t.TempDir(), transfer.Bounds{})
+		if err != nil || len(skipped) != 1 || skipped[0] != c.want {
+			t.Errorf("%q, %v; want %q", skipped, err, c.want)
+		}
+	}
+	var many []*tar.Header
+	for i := range 1000 {
+		many = append(many, &tar.Header{Name: fmt.Sprint(i), Typeflag: tar.TypeFifo})
+	}
+	skipped, err := transfer.Unpack(bytes.NewReader(archive(t, many...)), t.TempDir(), transfer.Bounds{})
+	if err != nil || len(skipped) != 101 || skipped[100] != "and 900 more" {
+		t.Errorf("%d lines, the last is %q, %v", len(skipped), skipped[len(skipped)-1], err)
 	}
 }
 

@@ -30,11 +30,18 @@ const (
 // unpacked until then stays.
 var ErrBounds = errors.New("more than may be collected")
 
+// What is told of entries that are left out, however many there are and however
+// long their names, so that a guest can't fill the host's memory or terminal.
+const (
+	maxSkipped = 100
+	maxShown   = 256 // bytes of a name
+)
+
 // Unpack writes the regular files and directories of the tar stream r below
 // dir, which is made if needed. Everything else (links, devices, names that
-// lead elsewhere) is left out and returned in skipped, as printable text. No
-// name in the stream can touch anything outside dir, and modes keep only their
-// permission bits.
+// lead elsewhere) is left out and returned in skipped, as printable text of
+// bounded size. No name in the stream can touch anything outside dir, and modes
+// keep only their permission bits.
 func Unpack(r io.Reader, dir string, b Bounds) (skipped []string, err error) {
 	if b.Bytes == 0 {
 		b.Bytes = DefaultBytes
@@ -55,16 +62,16 @@ func Unpack(r io.Reader, dir string, b Bounds) (skipped []string, err error) {
 	for n := 0; ; n++ {
 		h, err := tr.Next()
 		if err == io.EOF {
-			return u.skipped, nil
+			return u.told(), nil
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
-			return u.skipped, fmt.Errorf("read the sandbox's archive: %w", err)
+			return u.told(), fmt.Errorf("read the sandbox's archive: %w", err)
 		}
 		if n >= b.Entries {
-			return u.skipped, fmt.Errorf("%w: %d files and directories", ErrBounds, b.Entries)
+			return u.told(), fmt.Errorf("%w: %d files and directories", ErrBounds, b.Entries)
 		}
 		if err := u.take(h, tr); err != nil {
-			return u.skipped, err
+			return u.told(), err
 		}
 	}
 }
@@ -73,10 +80,53 @@ type unpacker struct {
 	root    *os.Root
 	left    int64
 	skipped []string
+	untold  int // left out beyond maxSkipped
 }
 
 func (u *unpacker) skip(h *tar.Header, why string) {
-	u.skipped = append(u.skipped, strconv.Quote(h.Name)+": "+why)
+	if len(u.skipped) == maxSkipped {
+		u.untold++
+		return
+	}
+	u.skipped = append(u.skipped, shown(h.Name)+": "+why)
+}
+
+// shown is a guest's name for a person to read.
+func shown(name string) string {
+	if len(name) > maxShown {
+		return strconv.Quote(name[:maxShown]) + "…"
+	}
+	return strconv.Quote(name)
+}
+
+// reason is an error without the names in it.
+func reason(err error) string {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return at.Err.Error()
+	}
+	return strconv.Quote(err.Error())
+}
+
+// told is what was left out.
+func (u *unpacker) told() []string {
+	if u.untold == 0 {
+		return u.skipped
+	}
+	return append(u.skipped, fmt.Sprintf("and %d more", u.untold))
+}
+
+// kind names what is no file and no directory.
+func kind(h *tar.Header) string {
+	switch h.Typeflag {
+	case tar.TypeSymlink, tar.TypeLink:
+		return "a link"
+	case tar.TypeFifo:
+		return "a FIFO"
+	case tar.TypeChar, tar.TypeBlock:
+		return "a device"
+	}
+	return "a special file"
 }
 
 // take handles one entry. Only an error of the host's own ends the whole.
@@ -92,39 +142,39 @@ func (u *unpacker) take(h *tar.Header, data io.Reader) error {
 	switch h.Typeflag {
 	case tar.TypeDir:
 		if err := u.root.MkdirAll(name, 0o755); err != nil {
-			u.skip(h, err.Error())
+			u.skip(h, reason(err))
 		}
 		return nil
 	case tar.TypeReg:
 		return u.file(h, name, data)
 	default:
-		u.skip(h, "only regular files and directories are collected")
+		u.skip(h, kind(h)+"; only regular files and directories are collected")
 		return nil
 	}
 }
 
 func (u *unpacker) file(h *tar.Header, name string, data io.Reader) error {
 	if h.Size > u.left {
-		return fmt.Errorf("%w: %q would pass the limit of the collected bytes", ErrBounds, h.Name)
+		return fmt.Errorf("%w: %s would pass the limit of the collected bytes", ErrBounds, shown(h.Name))
 	}
 	u.left -= h.Size
 	if err := u.root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		u.skip(h, err.Error())
+		u.skip(h, reason(err))
 		return nil
 	}
 	// A new file each time: an entry must not write through an earlier one.
 	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		u.skip(h, err.Error())
+		u.skip(h, reason(err))
 		return nil
 	}
 	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, h.FileInfo().Mode().Perm()|0o600)
 	if err != nil {
-		u.skip(h, err.Error())
+		u.skip(h, reason(err))
 		return nil
 	}
 	_, err = io.Copy(f, data)
 	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+		return fmt.Errorf("write %s: %w", shown(name), err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,12 +46,14 @@ func TestRealPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	image := makeImage(t)
+	var all totals
+	t.Cleanup(func() { t.Log(all.String()) })
 	// The long ones first, so that no processor idles at the end.
 	slices.SortStableFunc(units, func(a, b Unit) int { return int(b.Limit - a.Limit) })
 	for _, u := range units {
 		t.Run(u.Name, func(t *testing.T) {
 			t.Parallel()
-			judge(t, state, image, u, expected[u.Name])
+			all.add(judge(t, state, image, u, expected[u.Name]))
 		})
 	}
 }
@@ -78,7 +81,7 @@ func makeImage(t *testing.T) string {
 	return name
 }
 
-func judge(t *testing.T, state *State, image string, u Unit, e Expected) {
+func judge(t *testing.T, state *State, image string, u Unit, e Expected) Report {
 	key, err := Key([]string{e2e.Binary(t), driver}, image, strings.Join(e.Omit, " "))
 	if err != nil {
 		t.Fatal(err)
@@ -100,6 +103,28 @@ func judge(t *testing.T, state *State, image string, u Unit, e Expected) {
 	for _, wrong := range report.Judge(e) {
 		t.Error(wrong)
 	}
+	return report
+}
+
+// totals are the figures of a whole run.
+type totals struct {
+	mu                              sync.Mutex
+	suites, passed, skipped, failed int
+}
+
+func (a *totals) add(r Report) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.suites++
+	a.passed += r.Passed
+	a.skipped += r.Skipped
+	a.failed += len(r.Failed)
+}
+
+func (a *totals) String() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return fmt.Sprintf("%d suites: %d tests passed, %d skipped, %d failed", a.suites, a.passed, a.skipped, a.failed)
 }
 
 // runUnit runs one unit in a sandbox of its own.

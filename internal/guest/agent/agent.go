@@ -193,11 +193,9 @@ func (s *session) serve() error {
 	}
 	defer mux.Close()
 	close(s.ready)
-	srv := &http.Server{
-		Handler:           s.handler(),
-		ReadHeaderTimeout: firstFrame,
-		IdleTimeout:       2 * time.Minute,
-	}
+	// No time limits: the host is trusted, what it opens ends with the session,
+	// and to set a deadline costs system calls while the clock is one.
+	srv := &http.Server{Handler: s.handler()}
 	defer srv.Close()
 	defer s.ports.close()
 	err = srv.Serve(mux)

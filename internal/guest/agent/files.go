@@ -210,6 +210,9 @@ const (
 	typeFile  = 0o100000
 	typeDir   = 0o040000
 	typeLink  = 0o120000
+	typeFifo  = 0o010000
+	typeChar  = 0o020000
+	typeBlock = 0o060000
 	permsMask = 0o777 // uploads never set the setuid, setgid and sticky bits
 )
 
@@ -270,19 +273,12 @@ func (s *files) get(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	var src io.Reader = readerOnly{f}
+	var src io.Reader = f
 	if length > 0 {
 		src = io.LimitReader(f, length)
 	}
-	sendBody(w, r, func(w io.Writer) error {
-		_, err := io.CopyBuffer(w, src, make([]byte, copyBuffer))
-		return err
-	})
+	sendBody(w, r, func(w io.Writer) error { return copyBody(w, src) })
 }
-
-// copyBuffer is the unit in which bodies move: large enough that the cost of a
-// system call in a sandbox does not matter.
-const copyBuffer = 256 << 10
 
 // sendBody answers with what send writes. An error on the way ends in the
 // trailer, so that the host can tell a short body from a whole one.
@@ -297,9 +293,5 @@ func sendBody(w http.ResponseWriter, r *http.Request, send func(io.Writer) error
 	}
 }
 
-// writerOnly and readerOnly hide ReadFrom and WriteTo, which would copy in small
-// pieces.
-type (
-	writerOnly struct{ io.Writer }
-	readerOnly struct{ io.Reader }
-)
+// writerOnly hides ReadFrom, which would copy in small pieces.
+type writerOnly struct{ io.Writer }

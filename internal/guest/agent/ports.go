@@ -186,6 +186,13 @@ func (s *ports) dial(ctx context.Context, r *http.Request) (PortConn, error) {
 	return nil, fmt.Errorf("connect to port %d of the sandbox: %w", port, err)
 }
 
+// relay copies src to its end. Its piece is modest and stays the same, because a
+// connection may hold it for ever.
+func relay(dst io.Writer, src io.Reader) error {
+	_, err := io.CopyBuffer(writerOnly{dst}, struct{ io.Reader }{src}, make([]byte, smallPiece))
+	return err
+}
+
 // pass moves bytes between the host and a server in the sandbox.
 func pass(host *guest.Duplex, server PortConn) {
 	done := make(chan struct{})
@@ -193,7 +200,7 @@ func pass(host *guest.Duplex, server PortConn) {
 		defer close(done)
 		// The host's end is gone, at once or at the end: so is the server's.
 		defer server.Close()
-		if _, err := io.Copy(writerOnly{server}, host); err != nil {
+		if err := relay(server, host); err != nil {
 			abort(server)
 			_ = host.SetWriteDeadline(past)
 			return
@@ -202,7 +209,7 @@ func pass(host *guest.Duplex, server PortConn) {
 		host.WaitGone()
 		_ = host.SetWriteDeadline(past)
 	}()
-	_, err := io.CopyBuffer(writerOnly{host}, readerOnly{server}, make([]byte, guest.MaxFrame))
+	err := relay(host, server)
 	if err != nil {
 		_ = host.Fail(err)
 	} else {

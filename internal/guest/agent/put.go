@@ -62,7 +62,7 @@ func (u *upload) write(as func(func(FS) error) error, body io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.CopyBuffer(writerOnly{f}, body, make([]byte, copyBuffer))
+	err = copyBody(f, body)
 	err = errors.Join(err, f.Close())
 	if u.temp == "" {
 		return err

@@ -9,6 +9,7 @@ type ring struct {
 
 	chunks     [][]byte // each filled up to its length; the capacity is spare
 	head       int      // bytes of chunks[0] that were dropped
+	spare      []byte   // a dropped chunk of full size, for the next one
 	first, end int64    // offsets of the first byte that is held and after the last
 
 	total   int64 // bytes that the command wrote, those over the limit included
@@ -53,6 +54,10 @@ func (r *ring) put(p []byte) (grown int64) {
 
 func (r *ring) grow() {
 	r.next = min(max(2*r.next, minChunk), maxChunk, max(int(r.size), 1))
+	if r.next == cap(r.spare) {
+		r.chunks, r.spare = append(r.chunks, r.spare[:0]), nil
+		return
+	}
 	r.chunks = append(r.chunks, make([]byte, 0, r.next))
 }
 
@@ -70,12 +75,15 @@ func (r *ring) drop(to int64) (freed int64) {
 	n := 0
 	for n < len(r.chunks) && r.head >= len(r.chunks[n]) {
 		r.head -= len(r.chunks[n])
+		if cap(r.chunks[n]) == maxChunk {
+			r.spare = r.chunks[n]
+		}
 		r.chunks[n] = nil // or the array keeps it alive
 		n++
 	}
 	r.chunks = r.chunks[n:]
 	if len(r.chunks) == 0 {
-		r.chunks, r.head, r.next = nil, 0, 0
+		r.chunks, r.head, r.next, r.spare = nil, 0, 0, nil
 	}
 	return before - r.held()
 }
@@ -107,6 +115,7 @@ func (r *ring) bytes(n int64) []byte {
 
 // held is the memory that the ring takes.
 func (r *ring) held() (n int64) {
+	n = int64(cap(r.spare))
 	for _, c := range r.chunks {
 		n += int64(cap(c))
 	}

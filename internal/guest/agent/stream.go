@@ -18,7 +18,7 @@ const (
 	// firstFrame is how long the host may take to send what it wants.
 	firstFrame = 30 * time.Second
 	// batch is how much output is collected before it is written.
-	batch = 48 << 10
+	batch = 128 << 10
 )
 
 // serveFrames answers /exec and /attach: it takes over the connection, reads
@@ -34,13 +34,11 @@ func (s *session) serveFrames(w http.ResponseWriter, r *http.Request, want guest
 		return
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(firstFrame))
 	frames := guest.NewFrameReader(rw.Reader)
 	t, p, err := firstOf(frames)
 	if err != nil {
 		return
 	}
-	_ = conn.SetDeadline(time.Time{})
 	var rd *reader
 	if t == want {
 		rd, err = open(p)

@@ -28,8 +28,9 @@ func (s *files) slot() (leave func()) {
 }
 
 // getTar sends a tree: regular files, directories and links. Sockets, devices
-// and FIFOs are left out. The names in it are relative to the path; a path that
-// is no directory is one entry of its own name.
+// and FIFOs are left out unless asked for; then they are entries that tell their
+// name and kind. The names in it are relative to the path; a path that is no
+// directory is one entry of its own name.
 func (s *files) getTar(w http.ResponseWriter, r *http.Request) {
 	q := paramsOf(r)
 	root := q.v.Get("path")
@@ -39,8 +40,8 @@ func (s *files) getTar(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		sendBody(w, r, func(w io.Writer) error {
-			b := bufio.NewWriterSize(w, copyBuffer) // headers and small files go together
-			t := &tarOut{ctx: r.Context(), fsys: fsys, w: tar.NewWriter(b), buf: make([]byte, copyBuffer)}
+			b := bufio.NewWriterSize(w, treeBuffer) // headers and small files go together
+			t := &tarOut{ctx: r.Context(), fsys: fsys, w: tar.NewWriter(b), buf: make([]byte, treeBuffer), special: q.flag("special")}
 			return errors.Join(t.tree(root), t.w.Close(), b.Flush())
 		})
 		return nil
@@ -56,6 +57,8 @@ type tarOut struct {
 	fsys FS
 	w    *tar.Writer
 	buf  []byte
+
+	special bool // with sockets, devices and FIFOs
 }
 
 func (t *tarOut) tree(root string) error {
@@ -116,8 +119,24 @@ func (t *tarOut) entry(p, name string, i *guestv1.FileInfo) error {
 	case isFile(i):
 		h.Typeflag, h.Size = tar.TypeReg, i.GetSize()
 		return t.file(p, h)
+	case t.special:
+		h.Typeflag = specialType(i)
+		return t.w.WriteHeader(h)
 	}
 	return nil
+}
+
+// specialType is how an archive calls what is no file, directory or link.
+func specialType(i *guestv1.FileInfo) byte {
+	switch i.GetMode() & typeMask {
+	case typeFifo:
+		return tar.TypeFifo
+	case typeChar:
+		return tar.TypeChar
+	case typeBlock:
+		return tar.TypeBlock
+	}
+	return guest.TarSocket
 }
 
 // file writes a file that may change meanwhile: exactly the size that the

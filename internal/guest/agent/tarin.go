@@ -47,7 +47,7 @@ const maxTimes = 20_000
 
 // Extract unpacks an archive below root as tarIn does; maxBytes 0 is no limit.
 func Extract(ctx context.Context, fsys FS, root string, r io.Reader, maxBytes, maxEntries int64) error {
-	t := &tarIn{ctx: ctx, fsys: fsys, root: root, maxBytes: maxBytes, maxEntries: maxEntries, buf: make([]byte, copyBuffer)}
+	t := &tarIn{ctx: ctx, fsys: fsys, root: root, maxBytes: maxBytes, maxEntries: maxEntries, buf: make([]byte, treeBuffer)}
 	return t.extract(r)
 }
 

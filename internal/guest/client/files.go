@@ -155,6 +155,10 @@ func (s *Session) WriteFile(ctx context.Context, name string, r io.Reader, o Wri
 // TarOptions govern GetTar and PutTar.
 type TarOptions struct {
 	User string
+	// Only for GetTar: entries without content tell of FIFOs, devices and, as
+	// guest.TarSocket, sockets, which are else left out. An agent that does not
+	// know how leaves them out.
+	Special bool
 	// Only for PutTar:
 	Parents    bool  // make the target and missing directories above it
 	MaxBytes   int64 // of all files together; 0: as the disk allows
@@ -165,7 +169,9 @@ type TarOptions struct {
 // with names relative to the path. The archive comes from inside the sandbox:
 // the caller trusts no name in it, and bounds what it takes.
 func (s *Session) GetTar(ctx context.Context, name string, o TarOptions) (io.ReadCloser, error) {
-	b, err := s.get(ctx, guest.PathTar, url.Values{"path": {name}, "user": {o.User}})
+	q := url.Values{"path": {name}, "user": {o.User}}
+	setFlag(q, "special", o.Special)
+	b, err := s.get(ctx, guest.PathTar, q)
 	if err != nil {
 		return nil, fmt.Errorf("read tree %q: %w", name, err)
 	}

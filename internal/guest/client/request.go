@@ -144,12 +144,12 @@ func (a *answer) send(head []byte, body io.Reader) {
 
 // chunk is how much of a body goes at once. net/http would send an eighth of
 // it, and each piece costs the guest several system calls.
-const chunk = 256 << 10
+const chunk = 1 << 20
 
 // writeChunks sends a body in the chunked coding of HTTP, each chunk with one
 // write.
 func writeChunks(w io.Writer, r io.Reader) error {
-	const head = len("40000\r\n") // of the largest
+	const head = len("100000\r\n") // of the largest
 	buf := make([]byte, head+chunk+len("\r\n"))
 	for {
 		n, err := readFull(r, buf[head:head+chunk])

@@ -199,7 +199,7 @@ func (s *Session) quiesce(ctx context.Context) (adopted bool, err error) {
 
 // quiesceTimeout is how long the guest may take to answer and to drop its
 // socket; it needs a millisecond.
-const quiesceTimeout = 5 * time.Second
+const quiesceTimeout = 15 * time.Second
 
 // hostConn remembers whether the guest dropped the stream.
 type hostConn struct {

@@ -3,9 +3,14 @@
 package pid1
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,12 +74,13 @@ func (p *plain) do(f func()) error {
 }
 
 func confine(bound []uintptr, noNewPrivs bool) error {
+	held, err := boundingSet()
+	if err != nil {
+		return fmt.Errorf("read the bounding set: %w", err)
+	}
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
-		if slices.Contains(bound, c) {
+		if slices.Contains(bound, c) || held&(1<<c) == 0 {
 			continue
-		}
-		if held, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0); err != nil || held == 0 {
-			continue // unknown to this kernel, or gone already
 		}
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
 			return fmt.Errorf("drop capability %d from the bounding set: %w", c, err)
@@ -87,6 +93,22 @@ func confine(bound []uintptr, noNewPrivs bool) error {
 	}
 	return nil
 }
+
+// boundingSet is that of this process at its start, one bit for each capability.
+// It is read in one go: to ask for each capability would be dozens of system
+// calls, dear in a sandbox, before the first command can run.
+var boundingSet = sync.OnceValues(func() (uint64, error) {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, found := strings.Cut(string(b), "\nCapBnd:")
+	if !found {
+		return 0, errors.New("/proc/self/status has no CapBnd")
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	return strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+})
 
 // setIDs changes the effective ids of this thread, not of the process: 0 comes
 // back with the real one. The kernel drops the effective capabilities with the

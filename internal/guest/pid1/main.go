@@ -7,6 +7,8 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -59,8 +61,39 @@ func takeHostname(h *guestv1.Hello) {
 	const longest = 64 // HOST_NAME_MAX
 	if name := h.GetHostname(); name != "" && len(name) <= longest {
 		_ = unix.Sethostname([]byte(name))
+		warn(nameInHosts(name))
 	}
 }
+
+// nameInHosts lets programs look the sandbox's own name up. An image without
+// /etc has nothing that would.
+func nameInHosts(name string) error {
+	fd, err := unix.Open("/etc/hosts", unix.O_RDWR|unix.O_APPEND|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o644)
+	if err == unix.ENOENT {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open /etc/hosts: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "/etc/hosts")
+	defer f.Close()
+	b, err := readBounded(f, maxHosts)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(strings.Fields(string(b)), name) {
+		return nil
+	}
+	line := "127.0.1.1\t" + name + "\n" // the address that Debian uses for it
+	if len(b) > 0 && b[len(b)-1] != '\n' {
+		line = "\n" + line
+	}
+	_, err = f.WriteString(line)
+	return err
+}
+
+// maxHosts is far more than an image's own hosts take.
+const maxHosts = 1 << 20
 
 // warn tells on standard error, which a sandbox may have nowhere to show.
 func warn(err error) {

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"agentbox/internal/guest"
 	"agentbox/internal/guest/agent"
 	"agentbox/internal/guest/client"
 )
@@ -181,4 +184,39 @@ func FuzzTarIntake(f *testing.F) {
 			return nil
 		})
 	})
+}
+
+// What is no file, directory or link is named when it is asked for, so that
+// nobody misses it in silence.
+func TestSpecialFilesOfTree(t *testing.T) {
+	s, dir := dial(t), t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for special, want := range map[bool]map[string]byte{false: {}, true: {"fifo": tar.TypeFifo, "socket": guest.TarSocket}} {
+		r, err := s.GetTar(soon(t), dir, client.TarOptions{Special: special})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]byte{}
+		for a := tar.NewReader(r); ; {
+			h, err := a.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[h.Name] = h.Typeflag
+		}
+		r.Close()
+		if !maps.Equal(got, want) {
+			t.Errorf("special %v: got %v, want %v", special, got, want)
+		}
+	}
 }

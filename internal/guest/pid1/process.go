@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"agentbox/internal/guest"
 	"agentbox/internal/guest/agent"
 )
 
@@ -23,6 +24,7 @@ type process struct {
 	stdout, stderr io.Writer
 
 	in     *os.File // the writing end of stdin, or the terminal
+	wide   bool     // in was made larger; only the writer looks at it
 	tty    *os.File
 	pumps  []*pump
 	theirs []int // descriptors that only the command needs
@@ -136,7 +138,17 @@ func (p *process) Stdin() io.WriteCloser {
 
 type input process
 
-func (i *input) Write(b []byte) (int, error) { return i.in.Write(b) }
+// Write makes the pipe larger for input that comes in large pieces, so that the
+// command is woken for more than one of them.
+func (i *input) Write(b []byte) (int, error) {
+	if len(b) == guest.MaxFrame && !i.wide && i.tty == nil {
+		i.wide = true
+		if raw, err := i.in.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeMax) })
+		}
+	}
+	return i.in.Write(b)
+}
 
 // Close is end-of-file: for a terminal the character that means it.
 func (i *input) Close() (err error) {

@@ -16,6 +16,7 @@ import (
 type pump struct {
 	f       *os.File // in non-blocking mode
 	w       io.Writer
+	flow    flow
 	ending  atomic.Bool // the command ended: what is in the pipe is the rest
 	rest    int         // bytes that were moved since then
 	once    sync.Once
@@ -28,9 +29,43 @@ func newPump(f *os.File, w io.Writer) *pump { return &pump{f: f, w: w, drained: 
 // comes beyond it was written after the command ended.
 const pipeMax = 1 << 20
 
-// pumpBuffers are taken only while there is something to read, so that idle
+// Buffers are taken only while there is something to read, so that idle
 // commands hold none.
-var pumpBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+var (
+	pumpBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+	floodBuffer = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
+)
+
+// flow tells whether a stream is a flood: much output at once. Most programs
+// write it in small pieces, and to be woken for each costs far more than to move
+// it. A flood is read in large pieces after short naps, from a pipe that has
+// room for what comes meanwhile. The first bytes after a pause never wait.
+type flow struct {
+	moved int       // bytes since the last pause
+	last  time.Time // when some were moved
+	wide  bool      // the pipe was made larger
+}
+
+const (
+	floodStart = 256 << 10
+	floodPause = 10 * time.Millisecond // ends a flood
+	floodNap   = 500 * time.Microsecond
+)
+
+func (f *flow) flood() bool { return f.moved >= floodStart }
+
+func (f *flow) add(fd, n int) {
+	now := time.Now()
+	if now.Sub(f.last) > floodPause {
+		f.moved = 0
+	}
+	f.last = now
+	f.moved += n
+	if f.flood() && !f.wide {
+		f.wide = true
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeMax) // a terminal has none; a pipe works as it is
+	}
+}
 
 // run moves bytes until the last writer has gone.
 func (p *pump) run() {
@@ -59,19 +94,29 @@ func (p *pump) run() {
 
 // move reads until the pipe is empty; closed is true when it will stay so.
 func (p *pump) move(fd int) (closed bool) {
-	b := pumpBuffers.Get().(*[32 << 10]byte)
-	defer pumpBuffers.Put(b)
+	buffers := &pumpBuffers
+	if p.flow.flood() {
+		buffers = &floodBuffer
+	}
+	b := buffers.Get().(*[]byte)
+	defer buffers.Put(b)
+	napped := false
 	for {
-		n, err := unix.Read(fd, b[:])
+		n, err := unix.Read(fd, *b)
 		switch {
 		case n > 0:
-			_, _ = p.w.Write(b[:n])
+			napped = false
+			p.flow.add(fd, n)
+			_, _ = p.w.Write((*b)[:n])
 			if p.ending.Load() {
 				if p.rest += n; p.rest > pipeMax {
 					p.done()
 				}
 			}
 		case err == unix.EINTR:
+		case err == unix.EAGAIN && p.flow.flood() && !napped && !p.ending.Load():
+			napped = true
+			time.Sleep(floodNap)
 		case err == unix.EAGAIN:
 			return false
 		default: // end-of-file; EIO from a terminal

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -139,6 +138,3 @@ func (b *box) letGo() {
 		b.proc = nil
 	}
 }
-
-// panicLog is where the sandbox process writes when it crashes.
-func panicLog(dir string) string { return dir + string(os.PathSeparator) + "panic.log" }

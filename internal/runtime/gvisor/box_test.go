@@ -108,6 +108,19 @@ func (b *box) sh(script string) string {
 	return string(r.Stdout)
 }
 
+func (b *box) info() runtime.Info {
+	b.t.Helper()
+	all, err := b.rt.List(b.ctx)
+	b.ok(err)
+	for _, i := range all {
+		if i.ID == b.spec.ID {
+			return i
+		}
+	}
+	b.t.Fatal("the sandbox is not listed")
+	return runtime.Info{}
+}
+
 // suspendAndResume takes the sandbox to disk and back.
 func (b *box) suspendAndResume() {
 	b.t.Helper()

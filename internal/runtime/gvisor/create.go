@@ -201,14 +201,6 @@ func pipeWith(s string) (*os.File, error) {
 	return r, nil
 }
 
-// explain adds the end of the panic log to an error that has no cause in it.
-func (b *box) explain(err error) error {
-	if tail := logTail(panicLog(b.dir)); tail != "" {
-		return fmt.Errorf("%w; the engine says: %s", err, tail)
-	}
-	return err
-}
-
 // Start implements runtime.Runtime.
 func (r *Runtime) Start(ctx context.Context, id string) error {
 	b, err := r.find(id)

@@ -125,7 +125,7 @@ const maxCrashes = 20
 
 // keepCrash keeps the end of the panic log of a crashed sandbox.
 func (r *Runtime) keepCrash(b *box) error {
-	tail := logTail(panicLog(b.dir))
+	tail := logTail(panicLog(b.dir), maxTail)
 	if tail == "" {
 		return nil
 	}

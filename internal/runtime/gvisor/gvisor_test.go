@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"agentbox/internal/cgroup"
 	"agentbox/internal/image"
 	"agentbox/internal/programs"
@@ -16,7 +18,17 @@ import (
 	"agentbox/internal/runtime/runtimetest"
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	remove, err := setUp()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		remove()
+		os.Exit(code)
+	}))
+}
 
 // Programs and image that the tests share.
 var shared struct {
@@ -29,22 +41,22 @@ var shared struct {
 // that tests start from this binary and kill.
 const programsDir = "AGENTBOX_TEST_PROGRAMS"
 
-func run(m *testing.M) int {
+// setUp makes what the tests share, and returns what removes it.
+func setUp() (remove func(), err error) {
+	remove = func() {}
 	dir := os.Getenv(programsDir)
 	if dir == "" {
-		var err error
 		if dir, err = os.MkdirTemp("", "gv"); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return nil, err
 		}
-		defer os.RemoveAll(dir)
+		remove = func() { os.RemoveAll(dir) }
 		os.Setenv(programsDir, dir)
 	}
 	if err := prepare(dir); err != nil {
 		shared.missing = err.Error()
 	}
 	runtimetest.Child(factory())
-	return m.Run()
+	return remove, nil
 }
 
 // prepare lays the built programs out and finds an image: the file that

@@ -1,9 +1,6 @@
 package gvisor
 
 import (
-	"io"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -87,7 +84,7 @@ func (w *watcher) run(b *box, p *process) {
 	e := runtime.Event{ID: b.rec.ID, Reason: sandbox.ReasonExited, ExitCode: code, Time: time.Now()}
 	if !answered {
 		e.Reason, e.ExitCode = sandbox.ReasonCrashed, -1
-		e.Detail = logTail(panicLog(b.dir))
+		e.Detail = logTail(panicLog(b.dir), maxTail)
 	}
 	if b.group.OOMKills() > 0 {
 		e.Reason, e.ExitCode = sandbox.ReasonOOM, -1
@@ -115,27 +112,4 @@ func (b *box) ended(w *watcher, e runtime.Event) {
 		b.r.log.Warn("the end of a sandbox could not be recorded", "sandbox", b.rec.ID, "error", err)
 	}
 	b.r.events.Publish(e)
-}
-
-// maxTail is how much of a panic log is read: the head of a Go stack dump and
-// some goroutines.
-const maxTail = 16 << 10
-
-// logTail is the end of a log file; empty when there is none.
-func logTail(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	if n, err := f.Seek(0, io.SeekEnd); err != nil || n == 0 {
-		return ""
-	} else if _, err := f.Seek(max(0, n-maxTail), io.SeekStart); err != nil {
-		return ""
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxTail))
-	if err != nil {
-		return ""
-	}
-	return strings.ToValidUTF8(strings.TrimSpace(string(b)), "?")
 }
