@@ -78,7 +78,7 @@ cross: ## Compile for linux/arm64 and, client only, for darwin
 .PHONY: proto
 proto: ## Generate internal/gen from proto/ (needs protobuf-compiler)
 	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go
-	PATH="$(CURDIR)/bin:$$PATH" protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/guest.proto
+	PATH="$(CURDIR)/bin:$$PATH" protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/*.proto
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -5,23 +5,35 @@ set -eu
 root=$1
 setup=${2:-}
 
-# The user that commands run as. Written by hand: the image need not have
-# useradd, and the result is the same on each day.
-echo 'user:x:1000:1000::/home/user:/bin/bash' >>"$root/etc/passwd"
-echo 'user:x:1000:' >>"$root/etc/group"
-echo 'user:!:19000:0:99999:7:::' >>"$root/etc/shadow"
-[ ! -e "$root/etc/gshadow" ] || echo 'user:!::' >>"$root/etc/gshadow"
-cp -r "$root/etc/skel" "$root/home/user"
-# Global npm packages belong to the user, like those of pip.
-[ ! -e "$root/usr/bin/npm" ] || echo 'prefix=~/.local' >"$root/home/user/.npmrc"
-mkdir -p "$root/home/user/.local/bin" "$root/workspace"
-chown -R 1000:1000 "$root/home/user" "$root/workspace"
-chmod 755 "$root/home/user"
+# The users that commands run as: "user", and those that aliases of this image
+# name. Written by hand: the image need not have useradd, and the result is the
+# same on each day.
+add_user() { # NAME UID
+    echo "$1:x:$2:$2::/home/$1:/bin/bash" >>"$root/etc/passwd"
+    echo "$1:x:$2:" >>"$root/etc/group"
+    echo "$1:!:19000:0:99999:7:::" >>"$root/etc/shadow"
+    [ ! -e "$root/etc/gshadow" ] || echo "$1:!::" >>"$root/etc/gshadow"
+    cp -r "$root/etc/skel" "$root/home/$1"
+    # Global npm packages belong to the user, like those of pip.
+    [ ! -e "$root/usr/bin/npm" ] || echo 'prefix=~/.local' >"$root/home/$1/.npmrc"
+    mkdir -p "$root/home/$1/.local/bin"
+    chown -R "$2:$2" "$root/home/$1"
+    chmod 755 "$root/home/$1"
+}
+add_user user 1000
+add_user appuser 1001
+add_user agent 1002
+add_user sandbox 1003
+mkdir -p "$root/workspace" "$root/mnt/user-data/uploads"
+chown 1000:1000 "$root/workspace" "$root/mnt/user-data/uploads"
 
 if [ -n "$setup" ]; then
     cp "$setup" "$root/tmp/setup"
-    chroot "$root" sh -eu /tmp/setup
-    rm -f "$root/tmp/setup"
+    # It trusts whom the host trusts: a proxy may have an authority of its own.
+    trusted=/etc/ssl/certs/ca-certificates.crt
+    [ ! -e "$trusted" ] || cp "$trusted" "$root/tmp/trusted.crt"
+    HOME=/root NODE_EXTRA_CA_CERTS=/tmp/trusted.crt chroot "$root" sh -eu /tmp/setup
+    rm -f "$root/tmp/setup" "$root/tmp/trusted.crt"
 fi
 
 # What dpkg leaves out stays left out when a sandbox installs packages.

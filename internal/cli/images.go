@@ -25,7 +25,7 @@ func (a *App) imagesCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.imagesBuild(), a.imagesPull(), a.imagesLoad(), a.imagesSave(), a.imagesList(), a.imagesInspect(), a.imagesRemove(), a.imagesPrune())
+	cmd.AddCommand(a.imagesBuild(), a.imagesPull(), a.imagesLoad(), a.imagesSave(), a.imagesList(), a.imagesAliases(), a.imagesInspect(), a.imagesRemove(), a.imagesPrune())
 	return cmd
 }
 
@@ -178,6 +178,22 @@ func (a *App) imagesList() *cobra.Command {
 	return cmd
 }
 
+func (a *App) imagesAliases() *cobra.Command {
+	return &cobra.Command{
+		Use:   "aliases",
+		Short: "List further names of images, with the user that each runs as",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
+			fmt.Fprintln(w, "NAME\tIMAGE\tUSER\tWORKDIR")
+			for _, i := range image.Aliases() {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", i.Name, i.Image, i.User, i.Workdir)
+			}
+			return w.Flush()
+		},
+	}
+}
+
 func (a *App) imagesRemove() *cobra.Command {
 	return &cobra.Command{
 		Use:               "rm NAME...",
@@ -204,6 +220,9 @@ func (a *App) imagesRemove() *cobra.Command {
 // completeImages offers the images that are there and those that can be made.
 func (a *App) completeImages(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	names := image.Recipes()
+	for _, i := range image.Aliases() {
+		names = append(names, i.Name)
+	}
 	if store, err := a.store(cmd); err == nil {
 		if all, err := store.List(); err == nil {
 			for _, i := range all {

@@ -15,6 +15,7 @@ import (
 
 	"agentbox/internal/image"
 	"agentbox/internal/local"
+	"agentbox/internal/ports"
 	"agentbox/internal/sandbox"
 )
 
@@ -33,6 +34,9 @@ type runFlags struct {
 	maxOutput         string
 	useEntrypoint     bool
 	pull              string
+	name              string
+	publish           []string
+	portRange         string
 }
 
 func (a *App) runCommand() *cobra.Command {
@@ -43,10 +47,11 @@ func (a *App) runCommand() *cobra.Command {
 		Long: `Run a command in a fresh sandbox. The sandbox is removed when the command ends,
 and also when agentbox is interrupted or killed (after a kill -9: at its next start).
 
-IMAGE is a name from "agentbox images ls"; without it, "default". A built-in image
-is made on first use; any other that is not there is pulled from its registry.
-COMMAND is run exactly as it stands, without the image's entrypoint. Without a
-COMMAND the image's own runs, or with -t, in an image that has none, a shell.
+IMAGE is a name from "agentbox images ls", or an alias from "agentbox images
+aliases"; without it, "default". A built-in image is made on first use; any other
+that is not there is pulled from its registry. COMMAND is run exactly as it stands,
+without the image's entrypoint. Without a COMMAND the image's own runs, or with -t,
+in an image that has none, a shell.
 
 The exit status is the command's own; 124 after --timeout, 137 when the memory
 limit was reached, 128+n when signal n ended the command, 125 when agentbox itself
@@ -56,6 +61,7 @@ failed, 126 and 127 when the command can't be executed or isn't found.`,
   agentbox run -it small -- bash
   agentbox run python:3.13-slim -- python3 -V
   agentbox run --copy ./src:/workspace/src --output-dir ./out --timeout 5m -- make -C src
+  agentbox run -p 8000 -- python3 -m http.server
   agentbox run --json --memory 256m -- python3 -c 'b = bytearray(10**9)'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, argv, err := splitArgs(cmd, args)
@@ -83,6 +89,9 @@ failed, 126 and 127 when the command can't be executed or isn't found.`,
 	fl.StringVar(&f.outputDir, "output-dir", "", "afterwards, copy the sandbox's "+outputsDir+" into this directory")
 	fl.BoolVar(&f.useEntrypoint, "use-entrypoint", false, "put the image's entrypoint before COMMAND")
 	fl.StringVar(&f.pull, "pull", pullMissing, "fetch the image: "+pullMissing+", "+pullAlways+" or "+pullNever)
+	fl.StringVar(&f.name, "name", "", "name of the sandbox, for agentbox cp and ps")
+	fl.StringArrayVarP(&f.publish, "publish", "p", nil, "make a port of the sandbox reachable here, [HOST_IP:][HOST:]GUEST (repeatable; default HOST_IP 127.0.0.1)")
+	fl.StringVar(&f.portRange, "port-range", os.Getenv("AGENTBOX_PORT_RANGE"), "host ports that -p may use (AGENTBOX_PORT_RANGE; default "+ports.DefaultRange.String()+")")
 	fl.BoolVar(&f.json, "json", false, "print one JSON object with output and verdict instead of the output itself")
 	fl.StringVar(&f.maxOutput, "max-output", "", "with --json: bytes kept per stream (default 10000000)")
 	return cmd
@@ -253,6 +262,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if req.Env, err = f.environment(); err != nil {
 		return err
 	}
+	req.ApplyAlias()
 	copies, err := parseCopies(f.copies)
 	if err != nil {
 		return err
@@ -264,12 +274,20 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	}
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
+	if err := checkName(ctx, dataDir, f.name); err != nil {
+		return err
+	}
+	public, err := f.publishPorts()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = public.close() }() // of the ways on which no sandbox was made
 
 	store, err := l.Images(dataDir)
 	if err != nil {
 		return err
 	}
-	img, err := a.ensureImage(ctx, store, name, f.pull)
+	img, err := a.ensureImage(ctx, store, req.Image, f.pull)
 	if err != nil {
 		return a.orInterrupted(ctx, err)
 	}
@@ -288,7 +306,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 			a.warn(err)
 		}
 	}()
-	r := &runner{app: a, flags: f, engine: engine, copies: copies, stopSignal: stopSignal(img.Config.StopSignal)}
+	r := &runner{app: a, flags: f, engine: engine, copies: copies, public: public, image: name, stopSignal: stopSignal(img.Config.StopSignal)}
 	err = r.run(ctx, req, command)
 	return a.orInterrupted(ctx, err)
 }

@@ -28,6 +28,8 @@ type runner struct {
 	copies []copySpec
 	// stopSignal asks the image's program to end; 0: it is not asked.
 	stopSignal int
+	public     *publishing
+	image      string // as it was asked for
 }
 
 // copySpec is one --copy.
@@ -60,6 +62,10 @@ func (r *runner) run(ctx context.Context, req local.Request, cmd sandbox.Command
 		defer cancel()
 		err = errors.Join(err, sb.Destroy(ctx))
 	}()
+	if err := r.public.start(r.app, r.engine, newBox(sb, r.flags.name, r.image)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.public.close()) }()
 	for _, c := range r.copies {
 		if err := r.copyIn(ctx, sb, c); err != nil {
 			return err
@@ -141,24 +147,26 @@ func (r *runner) collect(ctx context.Context, sb *local.Sandbox) error {
 
 // verdict is what --json prints.
 type verdict struct {
-	ExitCode    int      `json:"exit_code"`
-	Outcome     string   `json:"outcome"`
-	Signal      int      `json:"signal,omitempty"`
-	Reason      string   `json:"reason,omitempty"`
-	TimedOut    bool     `json:"timed_out"`
-	OOMKilled   bool     `json:"oom_killed"`
-	Stdout      string   `json:"stdout"`
-	Stderr      string   `json:"stderr"`
-	StdoutB64   []byte   `json:"stdout_base64,omitempty"`
-	StderrB64   []byte   `json:"stderr_base64,omitempty"`
-	Truncated   trunc    `json:"truncated"`
-	DurationMS  float64  `json:"duration_ms"`
-	CreateMS    float64  `json:"create_ms"`
-	CPUTimeMS   float64  `json:"cpu_time_ms"`
-	PeakMemory  int64    `json:"peak_memory"`
-	Sandbox     string   `json:"sandbox"`
-	Mode        string   `json:"mode"`
-	NotEnforced []string `json:"not_enforced"`
+	ExitCode    int       `json:"exit_code"`
+	Outcome     string    `json:"outcome"`
+	Signal      int       `json:"signal,omitempty"`
+	Reason      string    `json:"reason,omitempty"`
+	TimedOut    bool      `json:"timed_out"`
+	OOMKilled   bool      `json:"oom_killed"`
+	Stdout      string    `json:"stdout"`
+	Stderr      string    `json:"stderr"`
+	StdoutB64   []byte    `json:"stdout_base64,omitempty"`
+	StderrB64   []byte    `json:"stderr_base64,omitempty"`
+	Truncated   trunc     `json:"truncated"`
+	DurationMS  float64   `json:"duration_ms"`
+	CreateMS    float64   `json:"create_ms"`
+	CPUTimeMS   float64   `json:"cpu_time_ms"`
+	PeakMemory  int64     `json:"peak_memory"`
+	Sandbox     string    `json:"sandbox"`
+	Name        string    `json:"name,omitempty"`
+	Ports       []mapping `json:"ports"`
+	Mode        string    `json:"mode"`
+	NotEnforced []string  `json:"not_enforced"`
 }
 
 type trunc struct {
@@ -175,7 +183,7 @@ func (r *runner) report(sb *local.Sandbox, res *sandbox.Result, ready time.Durat
 			TimedOut: res.Outcome == sandbox.TimedOut, OOMKilled: res.Outcome == sandbox.OOM,
 			Truncated:  trunc{res.StdoutTruncated, res.StderrTruncated},
 			DurationMS: ms(res.Duration), CreateMS: ms(ready), CPUTimeMS: ms(res.CPUTime), PeakMemory: res.PeakMemory,
-			Sandbox: sb.ID, Mode: r.engine.Capabilities().Mode, NotEnforced: append([]string{}, sb.NotEnforced...),
+			Sandbox: sb.ID, Name: r.flags.name, Ports: r.public.mappings(), Mode: r.engine.Capabilities().Mode, NotEnforced: append([]string{}, sb.NotEnforced...),
 		}
 		v.Stdout, v.StdoutB64 = text(res.Stdout)
 		v.Stderr, v.StderrB64 = text(res.Stderr)

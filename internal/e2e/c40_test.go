@@ -2,67 +2,67 @@ package e2e
 
 import (
 	"archive/zip"
-	"os"
-	"path/filepath"
-	"strings"
+	"bytes"
+	"io"
 	"testing"
+
+	"agentbox/internal/guest/client"
+	"agentbox/internal/sandbox"
 )
 
-// inDefault runs a shell line in the image "default", which takes minutes to
-// build and so need not be there.
-func inDefault(t *testing.T, flags []string, line string) Out {
-	t.Helper()
-	Binary(t)
-	dir := SharedDir(t)
-	if out := Run(t, dir, "", "images", "inspect", "default"); out.Code != 0 {
-		t.Skip("the image default is not built: agentbox images build default")
-	}
-	args := append([]string{"run"}, flags...)
-	return Run(t, dir, "", append(args, "default", "--", "sh", "-c", line)...)
-}
-
-// wheel makes the smallest package that pip installs.
-func wheel(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.Create(path)
+// TestB259: the default image installs Python packages, with pip as it is and in
+// an environment of its own.
+func TestB259(t *testing.T) {
+	t.Parallel()
+	needImage(t, "default")
+	box := NewBoxOf(t, "default")
+	err := box.Session().WriteFile(t.Context(), "/workspace/x-1.0-py3-none-any.whl", wheel(t), client.WriteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	z := zip.NewWriter(f)
-	for name, content := range map[string]string{
-		"x.py": "answer = 42\n", "x-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: x\nVersion: 1.0\n",
-		"x-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n", "x-1.0.dist-info/RECORD": "",
+	box.Want("1\n", "python3 -m venv /tmp/v && /tmp/v/bin/python -c 'print(1)'")
+	for name, line := range map[string]string{
+		"pip":                   "pip install --no-index /workspace/x-1.0-py3-none-any.whl && python3 -c 'import x; print(x.y)'",
+		"pip in an environment": "/tmp/v/bin/pip install --no-index /workspace/x-1.0-py3-none-any.whl && /tmp/v/bin/python -c 'import x; print(x.y)'",
 	} {
-		w, err := z.Create(name)
+		if r := box.Sh(line); r.Outcome != sandbox.Exited || r.ExitCode != 0 || !bytes.HasSuffix(r.Stdout, []byte("\n42\n")) {
+			t.Errorf("%s: %s", name, Describe(r))
+		}
+	}
+}
+
+// wheel is a Python package x with the attribute y = 42.
+func wheel(t *testing.T) io.Reader {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, f := range [][2]string{
+		{"x.py", "y = 42\n"},
+		{"x-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: x\nVersion: 1.0\n"},
+		{"x-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
+		{"x-1.0.dist-info/RECORD", "x.py,,\nx-1.0.dist-info/METADATA,,\nx-1.0.dist-info/WHEEL,,\nx-1.0.dist-info/RECORD,,\n"},
+	} {
+		e, err := w.Create(f[0])
+		if err == nil {
+			_, err = io.WriteString(e, f[1])
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.Write([]byte(content)); err != nil {
-			t.Fatal(err)
-		}
 	}
-	if err := z.Close(); err != nil {
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return &b
 }
 
-// TestB259: pip installs, and virtual environments can be made, in the default
-// image.
-func TestB259(t *testing.T) {
-	whl := filepath.Join(t.TempDir(), "x-1.0-py3-none-any.whl")
-	wheel(t, whl)
-	out := inDefault(t, []string{"--copy", whl + ":/workspace/", "--memory", "1g"},
-		"pip install --no-index /workspace/x-1.0-py3-none-any.whl && python3 -c 'import x; print(x.answer)' && python3 -m venv /tmp/v && /tmp/v/bin/python -c 'print(1)'")
-	if out.Code != 0 || !strings.HasSuffix(out.Stdout, "42\n1\n") {
-		t.Errorf("%+v", out)
-	}
-}
-
-// TestB262: the tools that an agent reaches for are in the default image.
+// TestB262: ps and the tools that everybody counts on are in the default image.
 func TestB262(t *testing.T) {
-	out := inDefault(t, nil, "ps aux | head -1 && ps -ef | head -1 && which top less tar gzip unzip xz find grep sed awk jq bash")
-	if out.Code != 0 || strings.Count(out.Stdout, "\n") != 14 {
-		t.Errorf("%+v", out)
+	t.Parallel()
+	needImage(t, "default")
+	box := NewBoxOf(t, "default")
+	r := box.Sh("ps aux | head -1 && ps -ef | head -1 && which top less tar gzip unzip xz find grep sed awk jq bash")
+	if r.Outcome != sandbox.Exited || r.ExitCode != 0 || len(r.Stderr) > 0 {
+		t.Error(Describe(r))
 	}
 }

@@ -57,6 +57,8 @@ func errnoClass(e syscall.Errno) error {
 		return errdefs.ErrResourceExhausted
 	case syscall.ENOTEMPTY, syscall.EROFS, syscall.EBUSY, syscall.ETXTBSY, syscall.ESRCH:
 		return errdefs.ErrFailedPrecondition
+	case syscall.ECONNREFUSED:
+		return errdefs.ErrUnavailable
 	case syscall.ENOSYS, syscall.ENOTSUP:
 		return errdefs.ErrNotImplemented
 	}

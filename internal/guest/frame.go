@@ -36,6 +36,12 @@ const (
 	FrameWatch   FrameType = 24 // WatchEvents
 )
 
+// Frames of both ends on /port; FrameError is one, too.
+const (
+	FrameData FrameType = 32 // bytes
+	FrameEnd  FrameType = 33 // no more bytes from this end
+)
+
 const frameHeader = 5
 
 // WriteFrame sends one frame with one Write. len(p) must be at most MaxFrame.

@@ -61,6 +61,10 @@ func Open(ctx context.Context, dataDir string, images Images, newBackend Backend
 // Capabilities of the back end.
 func (e *Engine) Capabilities() runtime.Capabilities { return e.rt.Capabilities() }
 
+// Dir is the owner's directory, for what this process offers to others of its
+// user. It goes with the engine.
+func (e *Engine) Dir() string { return e.owner.Dir }
+
 // Close destroys the sandboxes that are left and gives the owner directory
 // back.
 func (e *Engine) Close() error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,6 +34,26 @@ type Request struct {
 	// User and Workdir replace the image's; Env is added to it.
 	User, Workdir string
 	Env           []string
+	// Own names directories that are to belong to User. Those that the image
+	// does not have are left out.
+	Own []string
+}
+
+// ApplyAlias makes the request what an alias stands for. What the request says
+// already counts more. Other names of images change nothing.
+func (r *Request) ApplyAlias() {
+	a, ok := image.FindAlias(r.Image)
+	if !ok {
+		return
+	}
+	r.Image = a.Image
+	r.Env = append(a.Env, r.Env...)
+	if r.Workdir == "" {
+		r.Workdir = a.Workdir
+	}
+	if r.User == "" {
+		r.User, r.Own = a.User, image.OwnedDirs
+	}
 }
 
 // Sandbox is a running sandbox of this process.
@@ -86,6 +107,9 @@ func (e *Engine) Create(ctx context.Context, req Request) (_ *Sandbox, err error
 	if err != nil {
 		return nil, fmt.Errorf("greet the sandbox's agent: %w", errors.Join(err, s.why(ctx)))
 	}
+	if err := s.own(ctx, req); err != nil {
+		return nil, fmt.Errorf("give directories to user %s: %w", req.User, errors.Join(err, s.session.Close()))
+	}
 	s.NotEnforced = e.Capabilities().NotEnforced
 	undo.Release()
 	return s, nil
@@ -107,6 +131,23 @@ func guestConfig(req Request, img image.Image) *guestv1.GuestConfig {
 		c.Env = append(c.Env, []byte(e))
 	}
 	return c
+}
+
+// own makes directories the user's, who must be there.
+func (s *Sandbox) own(ctx context.Context, req Request) error {
+	if len(req.Own) == 0 {
+		return nil
+	}
+	argv := []string{"sh", "-c", `u=$(id -u "$0") && g=$(id -g "$0") || exit; for d; do [ ! -d "$d" ] || chown "$u:$g" "$d" || exit; done`, req.User}
+	r, err := s.session.Run(ctx, sandbox.Command{Argv: append(argv, req.Own...), User: "root", Dir: "/"}, nil)
+	if err != nil {
+		return err
+	}
+	if r.ShellCode() != 0 {
+		return fmt.Errorf("%.500s; an image that was made before it had the user is made anew by agentbox images build %s: %w",
+			strings.TrimSpace(string(r.Stderr)), req.Image, errdefs.ErrFailedPrecondition)
+	}
+	return nil
 }
 
 // Session is the connection to the sandbox's agent.

@@ -49,7 +49,7 @@ func New(dataDir string) (*Owner, error) {
 	}
 	defer guard.Close()
 	id := ids.Hex(4)
-	dir := filepath.Join(root, id)
+	dir := Dir(dataDir, id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the owner's directory: %w", err)
 	}
@@ -59,6 +59,9 @@ func New(dataDir string) (*Owner, error) {
 	}
 	return &Owner{ID: id, Dir: dir, lock: l}, nil
 }
+
+// Dir is where the owner id of dataDir keeps its things.
+func Dir(dataDir, id string) string { return filepath.Join(dataDir, ownersDir, id) }
 
 // Release removes the directory, which must hold no sandbox any more, and lets
 // go of the lock.

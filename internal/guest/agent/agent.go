@@ -20,6 +20,8 @@ import (
 type Options struct {
 	Launcher Launcher
 	Files    Files
+	// Ports of the sandbox. Nil: it has none.
+	Ports Ports
 	// Build names the agent's build in HelloReply.
 	Build string
 	// Hello is told each accepted Hello, to take over host name and randomness.
@@ -80,7 +82,7 @@ func (a *Agent) Serve(conn net.Conn, adopted bool) error {
 		return err
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	s := &session{agent: a, adopted: adopted, conn: conn, ready: make(chan struct{})}
+	s := &session{agent: a, adopted: adopted, conn: conn, ready: make(chan struct{}), ports: newPorts(a.opt.Ports)}
 	reply := a.greet(hello, s)
 	if err := guest.WriteReply(conn, reply); err != nil {
 		a.leave(s)
@@ -168,6 +170,7 @@ type session struct {
 	agent   *Agent
 	adopted bool
 	conn    net.Conn
+	ports   *ports
 
 	ready   chan struct{} // closed when mux is set
 	mu      sync.Mutex
@@ -194,6 +197,7 @@ func (s *session) serve() error {
 	// and to set a deadline costs system calls while the clock is one.
 	srv := &http.Server{Handler: s.handler()}
 	defer srv.Close()
+	defer s.ports.close()
 	err = srv.Serve(mux)
 	if mux.IsClosed() {
 		return nil // however it ended, that is how sessions end

@@ -47,6 +47,9 @@ func (s *session) handler() http.Handler {
 	mux.HandleFunc("PUT "+guest.PathFiles, f.put)
 	mux.HandleFunc("GET "+guest.PathTar, f.getArchive)
 	mux.HandleFunc("PUT "+guest.PathTar, f.putArchive)
+	guest.Handle(mux, "ListPorts", s.ports.list)
+	mux.HandleFunc("POST "+guest.PathPort, s.ports.connect)
+	mux.HandleFunc("DELETE "+guest.PathPort, s.ports.drop)
 	return mux
 }
 

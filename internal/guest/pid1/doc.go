@@ -7,8 +7,9 @@
 // noNewPrivileges false (the agent sets it for each command), working directory
 // "/". Capabilities, permitted and effective: SETUID, SETGID, SETPCAP, KILL,
 // CHOWN, FOWNER, DAC_OVERRIDE, SYS_ADMIN (host name after a restore, hiding the
-// cgroup tree, no RLIMIT_NPROC for the agent itself) and SYS_RESOURCE (limits of
-// commands that are above those of the agent). Bounding set: the same and what
+// cgroup tree, no RLIMIT_NPROC for the agent itself), SYS_PTRACE (whose sockets
+// listen) and SYS_RESOURCE (limits of commands that are above those of the
+// agent). No command gets SYS_ADMIN, SYS_PTRACE or SYS_RESOURCE. Bounding set: the same and what
 // a command of guest root may have (RootCapabilities). Inheritable and ambient:
 // none.
 //

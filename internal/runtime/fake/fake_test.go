@@ -27,9 +27,10 @@ func factory(o fake.Options) runtimetest.Factory {
 		return h.(*fake.Host)
 	}
 	return runtimetest.Factory{
-		Name:  "fake",
-		Open:  func(dir string) (runtime.Runtime, error) { return host(dir).Open(), nil },
-		Crash: func(dir, id string) error { return host(dir).Kill(id, sandbox.ReasonCrashed, "the test did it") },
+		Name:       "fake",
+		Open:       func(dir string) (runtime.Runtime, error) { return host(dir).Open(), nil },
+		EchoServer: "echod",
+		Crash:      func(dir, id string) error { return host(dir).Kill(id, sandbox.ReasonCrashed, "the test did it") },
 	}
 }
 

@@ -37,7 +37,7 @@ var (
 	// agentCaps are what the agent needs for its work.
 	agentCaps = []string{
 		"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL",
-		"CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_ADMIN", "CAP_SYS_RESOURCE",
+		"CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE",
 	}
 	// rootCaps are what a command of guest root may have besides: Docker's
 	// default set without NET_RAW and MKNOD.

@@ -17,6 +17,10 @@ type Factory struct {
 	// Image is the root file system. It has sh, the usual small tools and a
 	// user "user" with uid 1000.
 	Image func() (runtime.Image, error)
+	// EchoServer is a command to which a port is appended: a server that sends
+	// back what it is sent, to several clients at once. Empty: the image has
+	// Python, and one is written in that.
+	EchoServer string
 	// Crash ends the process of a running sandbox as a crash would. Nil: kill
 	// it by its pid.
 	Crash func(dir, id string) error
@@ -72,6 +76,7 @@ func RunGuest(t *testing.T, f Factory) {
 		{"Trees", false, treeCases},
 		{"Search", false, searchCases},
 		{"Watch", false, watchCases},
+		{"Ports", false, portCases},
 		{"Session", false, sessionCases},
 		{"Linux", true, linuxCases},
 	} {

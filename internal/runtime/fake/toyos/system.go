@@ -26,6 +26,7 @@ type System struct {
 	hostname string
 	config   *guestv1.GuestConfig
 	procs    map[int]*proc
+	ports    map[uint16]*listener
 	lastPid  int
 	down     bool
 }
@@ -39,7 +40,7 @@ var (
 // 0 is no limit.
 func New(hostname string, d *Disk, maxProcs int64) *System {
 	return &System{
-		disk: d.disk, hostname: hostname, maxProcs: maxProcs, config: &guestv1.GuestConfig{}, procs: map[int]*proc{}, lastPid: 1,
+		disk: d.disk, hostname: hostname, maxProcs: maxProcs, config: &guestv1.GuestConfig{}, procs: map[int]*proc{}, ports: map[uint16]*listener{}, lastPid: 1,
 	}
 }
 

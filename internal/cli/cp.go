@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"agentbox/internal/control"
+	"agentbox/internal/transfer"
+)
+
+func (a *App) cpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cp SRC DST",
+		Short: "Copy files between this machine and a running sandbox",
+		Long: `Copy a file or a tree into or out of the sandbox of a running "agentbox run".
+One of SRC and DST is SANDBOX:PATH. SANDBOX is a name (run --name), an id, or the
+beginning of an id; "agentbox ps" lists them. A relative PATH begins at the
+sandbox's working directory. Files in the sandbox are read and written with the
+rights of its user.
+
+A DST that is a directory, or ends in /, takes SRC into it; else it is the new
+name. A SRC that ends in /. stands for what is in the directory. With - as SRC,
+standard input is a tar archive to unpack in DST; with - as DST, one is written to
+standard output.
+
+Only regular files and directories come out of a sandbox; what is left out is
+listed.`,
+		Example: `  agentbox cp ./project build:/workspace/
+  agentbox cp build:/workspace/project/out ./out
+  agentbox cp build:/workspace - | tar t`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return a.orInterrupted(ctx, a.cp(ctx, cmd, args[0], args[1]))
+		},
+	}
+}
+
+func (a *App) cp(ctx context.Context, cmd *cobra.Command, src, dst string) error {
+	_, dataDir, err := a.local(cmd)
+	if err != nil {
+		return err
+	}
+	fromBox, fromPath, out := splitBox(src)
+	toBox, toPath, in := splitBox(dst)
+	switch {
+	case in == out:
+		return fmt.Errorf("exactly one of %q and %q must be SANDBOX:PATH; a local name with a colon is written ./NAME", src, dst)
+	case in && toPath == "" || out && fromPath == "":
+		return errors.New("no path behind the sandbox: SANDBOX:PATH, such as build:/workspace")
+	case in:
+		r, err := control.Find(ctx, dataDir, toBox)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		return a.copyToBox(ctx, r, src, toPath)
+	}
+	r, err := control.Find(ctx, dataDir, fromBox)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return a.copyFromBox(ctx, r, fromPath, dst)
+}
+
+// splitBox cuts SANDBOX:PATH. What begins like a path is one.
+func splitBox(s string) (name, path string, ok bool) {
+	name, path, ok = strings.Cut(s, ":")
+	if !ok || !boxName.MatchString(name) && len(name) != 64 {
+		return "", s, false
+	}
+	return name, path, true
+}
+
+func (a *App) copyToBox(ctx context.Context, r *control.Remote, src, dst string) error {
+	progress := a.progress("copying " + src)
+	defer progress.done()
+	if src == "-" {
+		if err := r.PutTree(ctx, dst, progress.reader(a.Stdin)); err != nil {
+			return fmt.Errorf("unpack standard input in %s: %w", dst, err)
+		}
+		return nil
+	}
+	if _, err := os.Lstat(src); err != nil {
+		return fmt.Errorf("read the source: %w", err)
+	}
+	there, err := r.Stat(ctx, dst)
+	if err != nil {
+		return fmt.Errorf("look at %s in the sandbox: %w", dst, err)
+	}
+	dir, name := path.Split(dst)
+	if there.Dir || name == "" {
+		dir, name = dst, ""
+	}
+	if dir == "" {
+		dir = "."
+	}
+	contents := strings.HasSuffix(src, "/.")
+	if contents {
+		dir, name = dst, "."
+	}
+	if name == "" {
+		abs, err := filepath.Abs(src)
+		if err != nil {
+			return fmt.Errorf("read the source: %w", err)
+		}
+		name = filepath.Base(abs)
+	}
+	pr, pw := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := transfer.Pack(pw, src, name)
+		pw.CloseWithError(err)
+		packed <- err
+	}()
+	err = r.PutTree(ctx, dir, progress.reader(pr))
+	pr.Close()
+	if local := <-packed; local != nil && !errors.Is(local, io.ErrClosedPipe) {
+		err = local // what the sandbox says of it is less clear
+	}
+	if err != nil {
+		return fmt.Errorf("copy %s to %s: %w", src, dst, err)
+	}
+	return nil
+}
+
+func (a *App) copyFromBox(ctx context.Context, r *control.Remote, src, dst string) error {
+	there, err := r.Stat(ctx, src)
+	if err != nil {
+		return fmt.Errorf("look at %s in the sandbox: %w", src, err)
+	}
+	if !there.Exists {
+		return fmt.Errorf("there is no %s in the sandbox", src)
+	}
+	in, err := r.GetTree(ctx, src)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", src, err)
+	}
+	defer in.Close()
+	progress := a.progress("copying " + src)
+	defer progress.done()
+	if dst == "-" {
+		if _, err := io.Copy(a.Stdout, progress.reader(in)); err != nil {
+			return fmt.Errorf("copy %s: %w", src, err)
+		}
+		return nil
+	}
+	target := localTarget(src, dst)
+	if !there.Dir {
+		if err := transfer.UnpackFile(progress.reader(in), target, 0); err != nil {
+			return fmt.Errorf("copy %s: %w", src, err)
+		}
+		return nil
+	}
+	skipped, err := transfer.Unpack(progress.reader(in), target, transfer.Bounds{})
+	for _, s := range skipped {
+		a.warn(fmt.Errorf("left out: %s", s))
+	}
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", src, err)
+	}
+	return nil
+}
+
+// localTarget is where src goes: its own name in a directory, or dst itself.
+func localTarget(src, dst string) string {
+	i, err := os.Stat(dst)
+	into := err == nil && i.IsDir() || strings.HasSuffix(dst, "/")
+	name := path.Base(path.Clean("/" + src))
+	if !into || strings.HasSuffix(src, "/.") || name == "/" {
+		return dst
+	}
+	return filepath.Join(dst, name)
+}

@@ -1,0 +1,194 @@
+//go:build linux
+
+package pid1
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/guest/agent"
+)
+
+// network is the sandbox's TCP.
+type network struct{}
+
+// Dial connects to a port on the loopback interface, of IPv4 or else of IPv6.
+func (network) Dial(ctx context.Context, port uint16) (agent.PortConn, error) {
+	var d net.Dialer
+	var first error
+	for _, ip := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
+		c, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(ip, port).String())
+		if err == nil {
+			return c.(*net.TCPConn), nil
+		}
+		if first == nil {
+			first = err
+		}
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			break
+		}
+	}
+	return nil, first
+}
+
+// Bounds of a look at /proc, which is as large as the sandbox's user likes.
+const (
+	maxSockets = 20_000  // sockets of which one table is read
+	maxLinks   = 200_000 // open files of processes that are looked at
+)
+
+// Listening reads the kernel's tables and looks for the sockets among the open
+// files of all processes.
+func (network) Listening(ctx context.Context, limit int) (list []*guestv1.ListeningPort, more bool, err error) {
+	inodes := map[uint64]*guestv1.ListeningPort{}
+	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		f, err := os.Open(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a kernel without IPv6
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		sockets, cut := listeners(f)
+		f.Close()
+		more = more || cut
+		for _, s := range sockets {
+			p := &guestv1.ListeningPort{Address: s.addr.Addr().String(), Port: uint32(s.addr.Port()), Uid: s.uid}
+			list = append(list, p)
+			inodes[s.inode] = p
+		}
+	}
+	slices.SortFunc(list, func(a, b *guestv1.ListeningPort) int {
+		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Address, b.Address))
+	})
+	if len(list) > limit {
+		list, more = list[:limit], true
+	}
+	return list, more, findHolders(ctx, inodes)
+}
+
+// socket is one row of the kernel's table.
+type socket struct {
+	addr  netip.AddrPort
+	uid   uint32
+	inode uint64
+}
+
+// listeners reads the sockets that wait for connections out of a table such as
+// /proc/net/tcp; cut tells that the table is longer than is read.
+func listeners(r io.Reader) (list []socket, cut bool) {
+	const longest = 512 // a row has 150 bytes
+	sc := bufio.NewScanner(io.LimitReader(r, maxSockets*longest))
+	sc.Buffer(make([]byte, longest), longest)
+	for n := 0; sc.Scan(); n++ {
+		if n > maxSockets {
+			return list, true
+		}
+		if s, ok := parseSocket(sc.Text()); ok {
+			list = append(list, s)
+		}
+	}
+	return list, sc.Err() != nil
+}
+
+// parseSocket reads "sl: local remote state tx:rx tr:when retrnsmt uid timeout
+// inode …". Rows of other states are not ok.
+func parseSocket(row string) (s socket, ok bool) {
+	const listen = "0A" // TCP_LISTEN
+	f := strings.Fields(row)
+	if len(f) < 10 || f[3] != listen {
+		return s, false
+	}
+	host, port, _ := strings.Cut(f[1], ":")
+	ip, err1 := hex.DecodeString(host)
+	p, err2 := strconv.ParseUint(port, 16, 16)
+	uid, err3 := strconv.ParseUint(f[7], 10, 32)
+	inode, err4 := strconv.ParseUint(f[9], 10, 64)
+	if errors.Join(err1, err2, err3, err4) != nil || len(ip)%4 != 0 {
+		return s, false
+	}
+	// The kernel prints words of 32 bits, each as a number.
+	for w := ip; len(w) > 0; w = w[4:] {
+		slices.Reverse(w[:4])
+	}
+	addr, ok := netip.AddrFromSlice(ip)
+	return socket{netip.AddrPortFrom(addr.Unmap(), uint16(p)), uint32(uid), inode}, ok
+}
+
+// findHolders fills in the processes that hold the sockets. One that can't be
+// looked at leaves its sockets without.
+func findHolders(ctx context.Context, inodes map[uint64]*guestv1.ListeningPort) error {
+	if len(inodes) == 0 {
+		return nil
+	}
+	all, err := tasks()
+	if err != nil {
+		return fmt.Errorf("list processes: %w", err)
+	}
+	left := maxLinks
+	for _, t := range all {
+		if len(inodes) == 0 || left <= 0 {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		dir := "/proc/" + strconv.Itoa(t.pid)
+		d, err := os.Open(dir + "/fd")
+		if err != nil {
+			continue
+		}
+		names, _ := d.Readdirnames(left) // of a process that is gone: none
+		d.Close()
+		left -= len(names)
+		for _, n := range names {
+			link, err := os.Readlink(dir + "/fd/" + n)
+			if err != nil {
+				continue
+			}
+			inode, ok := socketInode(link)
+			if p := inodes[inode]; ok && p != nil {
+				p.Pid, p.Process = int32(t.pid), processName(dir)
+				delete(inodes, inode)
+			}
+		}
+	}
+	return nil
+}
+
+// socketInode reads the target of an open file's link, "socket:[4711]".
+func socketInode(link string) (inode uint64, ok bool) {
+	s, ok := strings.CutPrefix(link, "socket:[")
+	if !ok {
+		return 0, false
+	}
+	inode, err := strconv.ParseUint(strings.TrimSuffix(s, "]"), 10, 64)
+	return inode, err == nil
+}
+
+// processName is what the kernel shows of a process's name.
+func processName(dir string) []byte {
+	const longest = 15 // TASK_COMM_LEN - 1
+	b, err := os.ReadFile(dir + "/comm")
+	if err != nil {
+		return nil
+	}
+	b = bytes.TrimSuffix(b, []byte("\n"))
+	return b[:min(len(b), longest)]
+}

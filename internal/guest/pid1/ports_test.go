@@ -1,0 +1,77 @@
+//go:build linux
+
+package pid1
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"testing"
+)
+
+// As kernels print them: a listener, a connection, listeners of IPv6.
+const (
+	tcpTable = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   1: 0100007F:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0        2 1 0000000000000000 0 0 0 0 -1
+   4: 0100007F:AD75 0100007F:1F40 01 00000000:00000000 00:00000000 00000000  1000        0        5 1 0000000000000000 0 0 0 0 -1
+`
+	tcp6Table = `  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   2: 00000000000000000000000000000000:2328 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0        3 1 0000000000000000 0 0 0 0 -1
+   3: 00000000000000000000000001000000:2329 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0        4 1 0000000000000000 0 0 0 0 -1
+   4: 0000000000000000FFFF00000100007F:232A 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0        5 1 0000000000000000 0 0 0 0 -1
+`
+)
+
+func TestListeners(t *testing.T) {
+	var got []string
+	for _, table := range []string{tcpTable, tcp6Table} {
+		list, cut := listeners(strings.NewReader(table))
+		if cut {
+			t.Error("a short table counts as cut")
+		}
+		for _, s := range list {
+			got = append(got, s.addr.String())
+		}
+	}
+	if want := "127.0.0.1:8000 [::]:9000 [::1]:9001 127.0.0.1:9002"; strings.Join(got, " ") != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+	row := strings.Split(tcpTable, "\n")[1] + "\n"
+	if list, cut := listeners(strings.NewReader(strings.Repeat(row, maxSockets+10))); !cut || len(list) > maxSockets+1 {
+		t.Errorf("%d rows of a table that is too long, cut: %t", len(list), cut)
+	}
+}
+
+func FuzzListeners(f *testing.F) {
+	f.Add(tcpTable)
+	f.Add(tcp6Table)
+	f.Fuzz(func(t *testing.T, table string) {
+		list, _ := listeners(strings.NewReader(table))
+		for _, s := range list {
+			if !s.addr.IsValid() {
+				t.Errorf("an invalid address in %q", table)
+			}
+		}
+	})
+}
+
+// The kernel of the host prints such tables, too.
+func TestListening(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const all = 1 << 20
+	list, _, err := network{}.Listening(context.Background(), all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list {
+		if int(p.GetPort()) == l.Addr().(*net.TCPAddr).Port && p.GetAddress() == "127.0.0.1" && p.GetUid() == uint32(os.Getuid()) {
+			return
+		}
+	}
+	t.Errorf("%v is not among %d ports", l.Addr(), len(list))
+}

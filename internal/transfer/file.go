@@ -1,0 +1,49 @@
+package transfer
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// UnpackFile writes the one regular file of the tar stream r to path, whatever
+// its name is in there. What is at path stays until all of the new file has
+// come. maxBytes 0: DefaultBytes.
+func UnpackFile(r io.Reader, path string, maxBytes int64) error {
+	if maxBytes == 0 {
+		maxBytes = DefaultBytes
+	}
+	tr := tar.NewReader(r)
+	h, err := tr.Next()
+	if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
+		return fmt.Errorf("read the sandbox's archive: %w", err)
+	}
+	if h.Typeflag != tar.TypeReg {
+		return fmt.Errorf("%s is no regular file", shown(h.Name))
+	}
+	if h.Size > maxBytes {
+		return fmt.Errorf("%w: %s has %d bytes", ErrBounds, shown(h.Name), h.Size)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".agentbox-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer os.Remove(f.Name()) // when it was not renamed
+	_, err = io.Copy(f, tr)
+	if err == nil {
+		_, err = tr.Next() // to the end: an archive that breaks off is no file
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+	}
+	if err = errors.Join(err, f.Chmod(h.FileInfo().Mode().Perm()|0o600), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
