@@ -139,7 +139,9 @@ func Neighbour(t testing.TB) (check func()) {
 	t.Helper()
 	b := NewBox(t, sandbox.Limits{Memory: 128 * sandbox.MiB})
 	var w Lines
-	j := b.Go(sandbox.Command{Shell: "i=0; while :; do i=$((i+1)); echo $i; sleep 0.2; done"}, &w)
+	// Longer than any test lasts.
+	forever := sandbox.Command{Shell: "i=0; while :; do i=$((i+1)); echo $i; sleep 0.2; done", Timeout: time.Hour}
+	j := b.Go(forever, &w)
 	stop := b.KeepsAnswering("the neighbour")
 	return func() {
 		t.Helper()
