@@ -291,6 +291,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if err != nil {
 		return a.orInterrupted(ctx, err)
 	}
+	req.Image = img.Name // "always" may have fetched one whose full name is another
 	if command.Argv = f.argv(argv, img.Config); len(command.Argv) == 0 {
 		if !f.tty {
 			return errors.New("no command: agentbox run [IMAGE] -- COMMAND, or -it for a shell")

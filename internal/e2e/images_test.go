@@ -138,6 +138,17 @@ func TestScratchImageRuns(t *testing.T) {
 			t.Errorf("%q: %+v", c, out)
 		}
 	}
+	// What has been pushed since runs when it is asked for.
+	ref, err := name.ParseReference(host + "/scratch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, imageOf(t, v1.Config{Cmd: []string{"/prog", "new"}}, layer)); err != nil {
+		t.Fatal(err)
+	}
+	if out := Run(t, dir, "", "run", "--pull", "always", host+"/scratch"); out.Code != 0 || !strings.Contains(out.Stdout, `["/prog" "new"]`) {
+		t.Errorf("pulled again: %+v", out)
+	}
 	if out := Run(t, dir, "", "run", host+"/scratch", "--", "sh"); out.Code != 127 {
 		t.Errorf("a program that is not there: %+v", out)
 	}
