@@ -128,12 +128,13 @@ func (r *Remote) Close() { r.http.CloseIdleConnections() }
 // Stat tells what there is at a path of the sandbox.
 func (r *Remote) Stat(ctx context.Context, path string) (Stat, error) {
 	var s Stat
-	return s, r.get(ctx, "/stat", url.Values{"path": {path}}, &s)
+	err := r.get(ctx, "/stat", url.Values{"path": {path}}, &s)
+	return s, err
 }
 
 // GetTree reads a file or a tree as a tar stream.
 func (r *Remote) GetTree(ctx context.Context, path string) (io.ReadCloser, error) {
-	a, err := r.do(ctx, http.MethodGet, "/tree", url.Values{"path": {path}}, nil)
+	a, err := r.do(ctx, http.MethodGet, "/tree", url.Values{"path": {path}}, nil) //nolint:bodyclose // tree.Close does
 	if err != nil {
 		return nil, err
 	}

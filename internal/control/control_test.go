@@ -19,7 +19,10 @@ import (
 	"agentbox/internal/owner"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A server of net/http lingers for half a second over a body that it refused.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
 
 // box is a sandbox that remembers what it was given.
 type box struct {

@@ -31,7 +31,7 @@ func TestDuplex(t *testing.T) {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
 	go func() { _ = b.CloseWrite() }()
-	if n, err := a.Read(make([]byte, 1)); n != 0 || err != io.EOF || !a.Ended() {
+	if n, err := a.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) || !a.Ended() {
 		t.Errorf("got %d, %v", n, err)
 	}
 	if _, err := a.Write(data); !errors.Is(err, syscall.EPIPE) {

@@ -108,7 +108,7 @@ func listenFree(ip netip.Addr, allowed Range) (*net.TCPListener, error) {
 			return l, nil
 		}
 		if err == nil {
-			l.Close()
+			_ = l.Close() // outside of the range
 		} else if !errors.Is(err, syscall.EADDRINUSE) {
 			return nil, fmt.Errorf("listen on %s: %w", ip, err)
 		}

@@ -31,7 +31,7 @@ func UnpackFile(r io.Reader, path string, maxBytes int64) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer os.Remove(f.Name()) // when it was not renamed
+	defer func() { _ = os.Remove(f.Name()) }() // when it was not renamed
 	_, err = io.Copy(f, tr)
 	if err == nil {
 		_, err = tr.Next() // to the end: an archive that breaks off is no file

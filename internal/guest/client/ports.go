@@ -113,7 +113,7 @@ func upgrade(c *stream, path string) (*bufio.Reader, error) {
 	}
 	bounded := &boundedReader{c, maxHead}
 	r := bufio.NewReaderSize(bounded, guest.MaxFrame)
-	a, err := http.ReadResponse(r, &http.Request{Method: http.MethodPost})
+	a, err := http.ReadResponse(r, &http.Request{Method: http.MethodPost}) //nolint:bodyclose // it ends with the stream
 	if err != nil {
 		return nil, fmt.Errorf("%w: no answer from the guest: %w", errdefs.ErrUnavailable, err)
 	}

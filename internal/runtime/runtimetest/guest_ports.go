@@ -68,7 +68,7 @@ func (g *guest) dial(port int) *client.Conn {
 	g.Helper()
 	c, err := g.s.DialPort(g.ctx, port)
 	g.ok(err)
-	g.Cleanup(func() { c.Close() })
+	g.Cleanup(func() { _ = c.Close() })
 	// Nothing here may wait for ever.
 	g.ok(c.SetDeadline(time.Now().Add(testTime)))
 	return c
@@ -191,10 +191,11 @@ func testConnLimit(g *guest) {
 	}
 	g.eventually("places are free again", func() bool {
 		c, err := g.s.DialPort(g.ctx, 8006)
-		if err == nil {
-			c.Close()
+		if err != nil {
+			return false
 		}
-		return err == nil
+		g.ok(c.Close())
+		return true
 	})
 }
 
@@ -231,10 +232,10 @@ func testClientsLeave(g *guest) {
 		if err != nil {
 			return false
 		}
-		defer c.Close()
 		_, err = io.WriteString(c, "x")
 		g.ok(err)
 		_, err = io.ReadFull(c, make([]byte, 1))
+		g.ok(c.Close())
 		return err == nil
 	})
 }

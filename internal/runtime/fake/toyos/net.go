@@ -130,10 +130,10 @@ func cmdEchod(p *proc, argv []string) int {
 }
 
 func echo(ctx context.Context, c *socket) {
-	stop := context.AfterFunc(ctx, func() { c.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
-	defer c.Close()
 	_, _ = io.Copy(c, c) // its end is the connection's, however it came
+	_ = c.Close()
 }
 
 func (s *System) listen(port uint16, l *listener) bool {
