@@ -19,7 +19,6 @@ var watchCases = []guestCase{
 	{"Recursive", testWatchRecursive},
 	{"Info", testWatchInfo},
 	{"Ends", testWatchEnds},
-	{"Overflow", testWatchOverflow},
 	{"Refused", testWatchRefused},
 }
 
@@ -171,26 +170,6 @@ func testWatchEnds(g *guest) {
 		}
 		g.ok(err)
 		g.ok(w.Close())
-	}
-}
-
-// testWatchOverflow: a client that does not read loses events, and is told.
-func testWatchOverflow(g *guest) {
-	g.sh("mkdir -p /tmp/wo")
-	w, err := g.s.Watch(g.ctx, "/tmp/wo", client.WatchOptions{})
-	g.ok(err)
-	defer w.Close()
-	long := strings.Repeat("n", 180)
-	// More than the buffers of the stream and the queue together.
-	g.sh("cd /tmp/wo; i=0; while [ $i -lt 6000 ]; do echo > " + long + "$i; i=$((i+1)); done")
-	for {
-		events, err := w.Next()
-		g.ok(err)
-		for _, e := range events {
-			if e.Kind == client.WatchOverflow {
-				return
-			}
-		}
 	}
 }
 
