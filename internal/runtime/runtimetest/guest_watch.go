@@ -49,7 +49,7 @@ func (g *guest) watch(dir string, o client.WatchOptions) *seen {
 		}
 	}()
 	g.Cleanup(func() {
-		w.Close()
+		_ = w.Close() // ends Next
 		<-done
 	})
 	return s
@@ -156,7 +156,7 @@ func testWatchEnds(g *guest) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	w, err := g.s.Watch(ctx, "/tmp/we/f", client.WatchOptions{})
 	g.ok(err)
-	defer w.Close()
+	defer func() { _ = w.Close() }()
 	cancel()
 	if _, err := w.Next(); !errors.Is(err, context.Canceled) {
 		g.Errorf("canceled: got %v", err)
