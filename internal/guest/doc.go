@@ -26,7 +26,9 @@
 //     as the body and in the answer (Content-Type application/proto). Errors are
 //     a 4xx or 5xx answer with an Error message.
 //   - File bodies: GET and PUT /files?…, GET and PUT /tar?… with the bytes as the
-//     body, so that they stream with back-pressure.
+//     body, so that they stream with back-pressure. FileHeader describes a file,
+//     SkippedTrailer tells what an archive lacks.
+//   - Changes of files: GET /watch?… whose answer is a body of frames without end.
 //   - A body that breaks off ends in the trailer ErrorTrailer, so that it can't
 //     be taken for a whole one.
 //   - Raw streams: POST /exec, POST /attach with "Upgrade: agentbox-frames"; after

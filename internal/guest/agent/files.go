@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"math"
 	"net/http"
@@ -229,7 +230,7 @@ func tail(f File, n int64) (io.Reader, error) {
 			last = append(last[:0], last[int64(len(last))-n:]...)
 		}
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return bytes.NewReader(last[max(int64(len(last))-n, 0):]), nil
 		case err != nil:
 			return nil, err

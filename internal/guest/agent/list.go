@@ -59,6 +59,10 @@ func (s *files) list(ctx context.Context, q *guestv1.ListRequest) (*guestv1.List
 	if q.GetDepth() > maxDepth {
 		return nil, guest.Errorf(errdefs.ErrInvalidArgument, "depth is at most %d", maxDepth)
 	}
+	cursor := string(q.GetCursor())
+	if _, ok := clean(cursor); !ok && cursor != "" {
+		return nil, guest.Errorf(errdefs.ErrInvalidArgument, "the cursor is none that an answer had")
+	}
 	a := new(guestv1.ListResponse)
 	dir := string(q.GetPath())
 	err := s.as(q.GetUser(), func(fsys FS) error {
@@ -72,7 +76,7 @@ func (s *files) list(ctx context.Context, q *guestv1.ListRequest) (*guestv1.List
 			p.add(rel, i)
 			return true, nil
 		}
-		err := w.run(ctx, string(q.GetCursor()))
+		err := w.run(ctx, cursor)
 		a.Entries = p.entries
 		if errors.Is(err, errStop) {
 			err = nil

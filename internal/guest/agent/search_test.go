@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ func searchText(t *testing.T, text string, q *guestv1.SearchRequest) *guestv1.Se
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.file(t.Context(), "f", strings.NewReader(text)); err != nil && err != errStop {
+	if err := s.file(t.Context(), "f", strings.NewReader(text)); err != nil && !errors.Is(err, errStop) {
 		t.Fatal(err)
 	}
 	return &s.a
@@ -91,7 +92,7 @@ func FuzzSearch(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := s.file(t.Context(), "f", bytes.NewReader(text)); err != nil && err != errStop {
+		if err := s.file(t.Context(), "f", bytes.NewReader(text)); err != nil && !errors.Is(err, errStop) {
 			t.Fatal(err)
 		}
 		for _, m := range s.a.Matches {

@@ -60,7 +60,7 @@ func (s *searcher) file(ctx context.Context, rel string, f io.Reader) error {
 			l.offset += size
 		}
 		switch {
-		case err == io.EOF, l.enough():
+		case errors.Is(err, io.EOF), l.enough():
 			return nil
 		case err != nil:
 			return s.skips.failed(rel, err)

@@ -35,13 +35,16 @@ type ArchiveOptions struct {
 }
 
 // Archive is a tree on its way from the guest.
-type Archive struct{ *body }
+type Archive struct {
+	io.ReadCloser
+	answer *answer
+}
 
 // Skipped tells what was left out of the archive: special files, what the user
 // may not read, what did not fit. It is known when all has been read.
 func (a *Archive) Skipped() Skipped {
 	m := new(guestv1.SkippedList)
-	guest.DecodeHeader(a.a.Trailer.Get(guest.SkippedTrailer), m)
+	guest.DecodeHeader(a.answer.Trailer.Get(guest.SkippedTrailer), m)
 	return skipped(m)
 }
 
@@ -61,7 +64,7 @@ func (s *Session) GetArchive(ctx context.Context, name string, o ArchiveOptions)
 	if err != nil {
 		return nil, fmt.Errorf("read tree %q: %w", name, err)
 	}
-	return &Archive{b}, nil
+	return &Archive{b, b.a}, nil
 }
 
 // UnpackOptions govern PutArchive.

@@ -104,7 +104,7 @@ func (s *fileSystem) regular(p string, flags int, mode uint32) (agent.File, erro
 		err = pathError("open", p, unix.EACCES)
 	}
 	if err != nil {
-		f.Close()
+		_ = f.Close()
 		return nil, err
 	}
 	return f, nil

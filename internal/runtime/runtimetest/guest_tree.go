@@ -181,6 +181,10 @@ func testListDepth(g *guest) {
 	if got := list(client.ListOptions{Depth: 9, Cursor: next}); !slices.Equal(got, []string{"b/p", "b.x", "b.x/4", "l", "shut", "z"}) {
 		g.Errorf("after the change: got %q", got)
 	}
+	for _, cursor := range []string{"../x", "/etc", "a/../../x", "a\x00"} {
+		_, _, err = g.s.List(g.ctx, "/tmp/ld", client.ListOptions{Depth: 9, Cursor: cursor})
+		g.want("a cursor that leads outside", err, errdefs.IsInvalidArgument)
+	}
 	_, _, err = g.s.List(g.ctx, "/tmp/ld", client.ListOptions{Depth: 1000})
 	g.want("a depth of 1000", err, errdefs.IsInvalidArgument)
 }
