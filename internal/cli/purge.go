@@ -33,6 +33,13 @@ the data directory, and its cgroups. It refuses while sandboxes are in use.`,
 			if len(live) > 0 {
 				return fmt.Errorf("sandboxes are in use by %d running agentbox processes; end them first", len(live))
 			}
+			store, err := l.Images(dir)
+			if err != nil {
+				return err
+			}
+			if err := store.Idle(cmd.Context()); err != nil { // it may hold mounts of the host
+				return err
+			}
 			if !yes {
 				if err := a.confirm(fmt.Sprintf("Remove %s with all images and sandboxes?", dir)); err != nil {
 					return err

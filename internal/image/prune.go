@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -120,6 +121,29 @@ func (s *Store) sweep() error {
 	}
 	defer l.Close()
 	return removeFree(filepath.Join(s.dir, tmpDir), func(string, fs.FileInfo) bool { return true })
+}
+
+// Idle makes sure that the store's directory can be removed: it detaches and
+// removes what killed processes left half made, and is FailedPrecondition while
+// another process makes an image.
+func (s *Store) Idle(ctx context.Context) error {
+	l, err := s.lock(ctx)
+	if err != nil {
+		return fmt.Errorf("look for unfinished images: %w", err)
+	}
+	defer l.Close()
+	tmp := filepath.Join(s.dir, tmpDir)
+	if err := removeFree(tmp, func(string, fs.FileInfo) bool { return true }); err != nil {
+		return err
+	}
+	left, err := os.ReadDir(tmp)
+	if err != nil {
+		return fmt.Errorf("look for unfinished images: %w", err)
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("another process makes an image: %w", errdefs.ErrFailedPrecondition)
+	}
+	return nil
 }
 
 // tryStoreLock takes the store's lock if it is free.

@@ -3,6 +3,7 @@
 package pid1
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -69,7 +70,7 @@ func takeHostname(h *guestv1.Hello) {
 // /etc has nothing that would.
 func nameInHosts(name string) error {
 	fd, err := unix.Open("/etc/hosts", unix.O_RDWR|unix.O_APPEND|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o644)
-	if err == unix.ENOENT {
+	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err != nil {
