@@ -1,17 +1,13 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/image"
-	"agentbox/internal/local"
-	"agentbox/internal/sandbox"
 	"agentbox/internal/wire"
 )
 
@@ -94,25 +90,4 @@ func needImage(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// NewBoxOf makes a sandbox of an image or alias for one test.
-func NewBoxOf(t *testing.T, name string) *Box {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	req := local.Request{Image: name, Limits: sandbox.Limits{}.WithDefaults()}
-	req.ApplyAlias()
-	sb, err := Engine(t).Create(ctx, req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := sb.Destroy(ctx); err != nil {
-			t.Errorf("destroy the sandbox: %v", err)
-		}
-	})
-	return &Box{sb, t}
 }

@@ -76,8 +76,18 @@ func CloseEngine() error {
 // default.
 func NewBox(t testing.TB, limits sandbox.Limits) *Box {
 	t.Helper()
-	e := Engine(t)
-	sb, err := create(e, limits)
+	return newBoxOf(t, Image, limits)
+}
+
+// NewBoxOf is NewBox with default limits, of an image or alias.
+func NewBoxOf(t testing.TB, name string) *Box {
+	t.Helper()
+	return newBoxOf(t, name, sandbox.Limits{})
+}
+
+func newBoxOf(t testing.TB, image string, limits sandbox.Limits) *Box {
+	t.Helper()
+	sb, err := createIn(Engine(t), image, limits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +108,9 @@ func create(e *local.Engine, limits sandbox.Limits) (*local.Sandbox, error) {
 func createIn(e *local.Engine, image string, limits sandbox.Limits) (*local.Sandbox, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return e.Create(ctx, local.Request{Image: image, Limits: limits.WithDefaults()})
+	req := local.Request{Image: image, Limits: limits.WithDefaults()}
+	req.ApplyAlias()
+	return e.Create(ctx, req)
 }
 
 // Shared is a sandbox with default limits that the tests of this process share:

@@ -19,8 +19,8 @@ var searchCases = []guestCase{
 
 // project makes a tree to look through.
 func (g *guest) project() {
-	g.sh("mkdir -p /tmp/p/src/sub /tmp/p/.git /tmp/p/node_modules/m; cd /tmp/p; printf 'package a\\n// TODO one\\n' > src/a.go; printf 'x\\ntodo two\\n' > src/sub/b.go; " +
-		"printf 'TODO three\\n' > node_modules/m/c.go; printf 'TODO git\\n' > .git/config; printf 'TODO\\000' > bin; mkfifo p; ln -s src link; printf 'TODO read me\\n' > 'read me.md'")
+	g.sh("mkdir -p /tmp/p/src/sub /tmp/p/.git /tmp/p/node_modules/m; cd /tmp/p; printf 'package a\\n// FIND one\\n' > src/a.go; printf 'x\\nfind two\\n' > src/sub/b.go; " +
+		"printf 'FIND three\\n' > node_modules/m/c.go; printf 'FIND git\\n' > .git/config; printf 'FIND\\000' > bin; mkfifo p; ln -s src link; printf 'FIND read me\\n' > 'read me.md'")
 }
 
 func (g *guest) glob(o client.GlobOptions, patterns ...string) []string {
@@ -81,22 +81,22 @@ func testSearch(g *guest) {
 		}
 		return list
 	}
-	r := g.search("/tmp/p", `\bTODO\b`, client.SearchOptions{Exclude: []string{".git"}})
+	r := g.search("/tmp/p", `\bFIND\b`, client.SearchOptions{Exclude: []string{".git"}})
 	if got := paths(r); !slices.Equal(got, []string{"node_modules/m/c.go", "read me.md", "src/a.go"}) || r.Binary != 1 || r.Files != 4 || r.Truncated != "" {
 		g.Errorf("got %q: %+v", got, r)
 	}
-	if m := r.Matches[2]; m.Line != 2 || m.Text != "// TODO one" || m.Start != 3 || m.End != 7 || m.Offset != 10 {
+	if m := r.Matches[2]; m.Line != 2 || m.Text != "// FIND one" || m.Start != 3 || m.End != 7 || m.Offset != 10 {
 		g.Errorf("got %+v", m)
 	}
-	r = g.search("/tmp/p", "todo", client.SearchOptions{IgnoreCase: true, Include: []string{"*.go"}, Exclude: []string{"node_modules"}, Context: 2})
+	r = g.search("/tmp/p", "find", client.SearchOptions{IgnoreCase: true, Include: []string{"*.go"}, Exclude: []string{"node_modules"}, Context: 2})
 	if got := paths(r); !slices.Equal(got, []string{"src/a.go", "src/sub/b.go"}) || !slices.Equal(r.Matches[0].Before, []string{"package a"}) {
 		g.Errorf("got %q: %+v", got, r)
 	}
-	r = g.search("/tmp/p/src/a.go", "TODO one", client.SearchOptions{Literal: true})
+	r = g.search("/tmp/p/src/a.go", "FIND one", client.SearchOptions{Literal: true})
 	if len(r.Matches) != 1 || r.Matches[0].Path != "/tmp/p/src/a.go" {
 		g.Errorf("one file: got %+v", r)
 	}
-	if r = g.search("/tmp/p/link", "TODO", client.SearchOptions{}); len(r.Matches) != 1 || r.Matches[0].Path != "/tmp/p/link/a.go" {
+	if r = g.search("/tmp/p/link", "FIND", client.SearchOptions{}); len(r.Matches) != 1 || r.Matches[0].Path != "/tmp/p/link/a.go" {
 		g.Errorf("by a link: got %+v", r)
 	}
 	for pattern, is := range map[string]func(error) bool{"(": errdefs.IsInvalidArgument, "": errdefs.IsInvalidArgument} {
