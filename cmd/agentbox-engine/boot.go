@@ -66,6 +66,7 @@ func bootArgs(args []string) ([]string, error) {
 	}
 	useCompiledFilters()
 	allowInodeLimits()
+	useSpareProcessor()
 
 	var out []string
 	var extra []byte
