@@ -223,6 +223,9 @@ func (p *process) Drain() {
 		p.in.Close()
 	}
 	if p.job != nil {
-		go p.job.remove() // nobody waits for it
+		go func() { // nobody waits for it
+			p.job.remove()
+			p.job.g.prepare()
+		}()
 	}
 }
