@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // CreateRequest is what a caller wants. A zero field is "not said".
@@ -132,8 +133,8 @@ func checkEnv(env []string) error {
 	total := 0
 	for _, e := range env {
 		name, _, ok := strings.Cut(e, "=")
-		if !ok || name == "" || strings.ContainsRune(e, 0) {
-			return &InvalidError{Field: "env", Value: clip(name), Allowed: "names that are not empty, and values without NUL"}
+		if !ok || name == "" || !isText(e) {
+			return &InvalidError{Field: "env", Value: clip(name), Allowed: "NAME=value in UTF-8 without NUL"}
 		}
 		total += len(e) + 1
 	}
@@ -144,11 +145,13 @@ func checkEnv(env []string) error {
 }
 
 func checkText(field, s string, most int) error {
-	if len(s) <= most && !strings.ContainsRune(s, 0) {
+	if len(s) <= most && isText(s) {
 		return nil
 	}
-	return &InvalidError{Field: field, Value: clip(s), Allowed: fmt.Sprintf("at most %d bytes without NUL", most)}
+	return &InvalidError{Field: field, Value: clip(s), Allowed: fmt.Sprintf("at most %d bytes of UTF-8 without NUL", most)}
 }
+
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 // clip keeps errors short.
 func clip(s string) string {
