@@ -16,8 +16,8 @@ type Sandbox struct {
 	Owner   string
 
 	Status State
-	// Reason tells why Status is Failed or Destroying; ReasonText says it in
-	// words, also of a transition that failed and was taken back.
+	// Reason tells why Status is Failed, Destroying or Stopped, or why the
+	// sandbox runs on although it was to stop; ReasonText says more in words.
 	Reason     Reason
 	ReasonText string
 

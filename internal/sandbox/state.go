@@ -48,7 +48,8 @@ const (
 	ReasonLifetime    Reason = "lifetime"     // its time was over
 	ReasonHostRestart Reason = "host_restart" // the machine had no trace of it any more
 	ReasonUnmade      Reason = "unmade"       // its creation failed or was cut off
-	ReasonStart       Reason = "start"        // it could not be started again, nor stopped
+	ReasonStopped     Reason = "stopped"      // of commands: their sandbox was stopped
+	ReasonFailure     Reason = "failure"      // it could be neither started nor stopped again
 )
 
 // Not-enforced limits are named by these words in reports.
