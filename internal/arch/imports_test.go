@@ -29,6 +29,8 @@ var layers = []struct {
 	{"agentbox/internal/sandbox", nil},
 	{"agentbox/internal/ids", nil},
 	{"agentbox/internal/nearest", nil},
+	{"agentbox/internal/peercred", []string{"golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/auth", []string{"agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/peercred", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/config", []string{"agentbox/internal/sandbox", "agentbox/internal/nearest", "github.com/BurntSushi/toml", "github.com/spf13/pflag"}},
 	{"agentbox/internal/cleanup", nil},
 	{"agentbox/internal/transfer", nil},
@@ -58,7 +60,7 @@ var layers = []struct {
 	{"agentbox/cmd/agentbox-engine/...", []string{"gvisor.dev/gvisor/...", "golang.org/x/sys/unix"}},
 
 	{"agentbox/internal/ports", []string{"agentbox/internal/sandbox", "github.com/containerd/errdefs"}},
-	{"agentbox/internal/control", []string{"agentbox/internal/owner", "agentbox/internal/guest", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "google.golang.org/protobuf/proto", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/control", []string{"agentbox/internal/owner", "agentbox/internal/peercred", "agentbox/internal/guest", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "google.golang.org/protobuf/proto", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/local", []string{"agentbox/internal/runtime", "agentbox/internal/owner", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/gen/guest/v1", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/cli", []string{"agentbox/internal/local", "agentbox/internal/config", "agentbox/internal/control", "agentbox/internal/doctor", "agentbox/internal/image", "agentbox/internal/image/oci", "agentbox/internal/owner", "agentbox/internal/ports", "agentbox/internal/transfer", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/runtime", "agentbox/internal/ids",
 		"github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
