@@ -31,6 +31,7 @@ var layers = []struct {
 	{"agentbox/internal/nearest", nil},
 	{"agentbox/internal/peercred", []string{"golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/auth", []string{"agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/peercred", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/audit", []string{"agentbox/internal/sandbox"}},
 	{"agentbox/internal/config", []string{"agentbox/internal/sandbox", "agentbox/internal/nearest", "github.com/BurntSushi/toml", "github.com/spf13/pflag"}},
 	{"agentbox/internal/cleanup", nil},
 	{"agentbox/internal/transfer", nil},
