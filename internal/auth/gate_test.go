@@ -13,19 +13,20 @@ import (
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/auth"
+	"agentbox/internal/auth/authtest"
 	"agentbox/internal/sandbox"
 )
 
 // world is a gate with two good keys and a revoked one.
 type world struct {
-	store                *memory
+	store                *authtest.Memory
 	gate                 *auth.Gate
 	admin, user, revoked string
 }
 
 func newWorld(t *testing.T, p auth.Policy) *world {
 	t.Helper()
-	w := &world{store: &memory{}}
+	w := &world{store: &authtest.Memory{}}
 	r := auth.NewKeyring(w.store)
 	add := func(owner string, admin bool) (id, secret string) {
 		k, secret, err := r.Create(t.Context(), owner, "", admin)
@@ -132,7 +133,7 @@ func TestEnter(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	w.store.err = errors.New("disk on fire at /var/lib/agentbox")
+	w.store.Break(errors.New("disk on fire at /var/lib/agentbox"))
 	if _, err := w.gate.Enter(request("X-API-Key", w.user), auth.NeedKey); !errdefs.IsUnavailable(err) {
 		t.Errorf("with a broken store: %v", err)
 	}

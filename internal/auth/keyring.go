@@ -34,8 +34,8 @@ func NewKeyring(keys Keys) *Keyring { return &Keyring{keys: keys} }
 // Create makes a key. The secret is shown to its user now or never: it can't be
 // had again.
 func (r *Keyring) Create(ctx context.Context, owner, name string, admin bool) (k Key, secret string, err error) {
-	if !sandbox.IsOwner(owner) {
-		return k, "", &sandbox.InvalidError{Field: "owner", Value: owner, Allowed: "1 to 63 of a-z, 0-9, _ and -, beginning with a letter or digit"}
+	if err := sandbox.CheckOwner(owner); err != nil {
+		return k, "", err
 	}
 	if !isKeyName(name) {
 		return k, "", &sandbox.InvalidError{Field: "name", Value: name, Allowed: fmt.Sprintf("up to %d printable ASCII characters", maxKeyName)}

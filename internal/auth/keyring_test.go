@@ -10,11 +10,12 @@ import (
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/auth"
+	"agentbox/internal/auth/authtest"
 	"agentbox/internal/sandbox"
 )
 
 func TestKeys(t *testing.T) {
-	store := &memory{}
+	store := &authtest.Memory{}
 	r := auth.NewKeyring(store)
 	first, err := r.First(t.Context())
 	if err != nil || !regexp.MustCompile(`^abx_[0-9a-f]{40}$`).MatchString(first) {
@@ -49,7 +50,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestCreateRefuses(t *testing.T) {
-	r := auth.NewKeyring(&memory{})
+	r := auth.NewKeyring(&authtest.Memory{})
 	for _, c := range []struct{ owner, name, field string }{
 		{"", "", "owner"}, {"../x", "", "owner"}, {"Acme", "", "owner"}, {"a", "a\nb", "name"}, {"a", "\x1b[31m", "name"}, {"a", strings.Repeat("n", 65), "name"},
 	} {

@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/auth"
+	"agentbox/internal/auth/authtest"
 )
 
 // TestWEB01_Pages has what a browser sends for pages of other sites, and what
@@ -135,7 +136,7 @@ func FuzzAuthorization(f *testing.F) {
 	for _, s := range []string{"", "Bearer", "Bearer x", "Basic eDp5", "bearer  abx_00", "\x00", "Bearer \xff"} {
 		f.Add(s, s)
 	}
-	gate, err := auth.NewGate(auth.NewKeyring(&memory{}), auth.Policy{})
+	gate, err := auth.NewGate(auth.NewKeyring(&authtest.Memory{}), auth.Policy{})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -1,36 +1,32 @@
 package sandbox
 
-// Caller is who asks for something, as the door has made sure. What a caller
-// sees and touches is its owner's only.
+import "regexp"
+
+// Caller is who asks. A door makes it of what it has checked; nothing below a
+// door checks it again.
 type Caller struct {
-	// Owner is the tenant that owns what is made and seen: [DefaultOwner]
-	// without authentication.
+	// Owner is the tenant whose things the caller may see and touch.
+	// [CheckOwner] tells its form; it is DefaultOwner without authentication.
 	Owner string
-	// KeyID names the API key, never its secret. Empty: no key was needed.
+	// KeyID names the key that was used; empty without authentication. It is
+	// never the key itself.
 	KeyID string
-	// Admin may manage keys, images and other things of the whole service.
+	// Admin may also do what concerns the whole server. It does not make the
+	// things of other owners visible.
 	Admin bool
-	// RequestID joins logs, audit records and answers of one request.
+	// RequestID is the id of the request, for logs and the audit record.
 	RequestID string
 }
 
-// DefaultOwner owns what is made without an API key.
+// DefaultOwner owns everything when nobody has to prove who they are.
 const DefaultOwner = "default"
 
-// MaxOwner is the longest name of an owner, in bytes.
-const MaxOwner = 63
+var ownerForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-// IsOwner reports whether s may be the name of an owner: 1 to [MaxOwner] of
-// a-z, 0-9, "_" and "-", beginning with a letter or digit. Such a name is safe
-// as the name of a directory.
-func IsOwner(s string) bool {
-	if s == "" || len(s) > MaxOwner || s[0] == '_' || s[0] == '-' {
-		return false
+// CheckOwner reports a name that no owner can have as an [*InvalidError].
+func CheckOwner(name string) error {
+	if ownerForm.MatchString(name) {
+		return nil
 	}
-	for _, c := range []byte(s) {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return true
+	return &InvalidError{Field: "owner", Value: name, Allowed: "1 to 63 of a-z, 0-9, _ and -, beginning with a letter or digit"}
 }

@@ -2,7 +2,6 @@ package sandbox_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -36,17 +35,4 @@ func FuzzParseDuration(f *testing.F) {
 			t.Fatalf("ParseDuration(%q) = %v", s, d)
 		}
 	})
-}
-
-func TestIsOwner(t *testing.T) {
-	for _, s := range []string{"default", "a", "0", "team-1_x", strings.Repeat("a", sandbox.MaxOwner)} {
-		if !sandbox.IsOwner(s) {
-			t.Errorf("%q is refused", s)
-		}
-	}
-	for _, s := range []string{"", "-a", "_a", "A", "a.b", "..", "a/b", "a b", "ä", "a\n", strings.Repeat("a", sandbox.MaxOwner+1)} {
-		if sandbox.IsOwner(s) {
-			t.Errorf("%q is taken", s)
-		}
-	}
 }
