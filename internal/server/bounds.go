@@ -2,7 +2,6 @@ package server
 
 import (
 	"bufio"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -36,13 +35,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.rolling {
 		b.extend()
 	}
-	n, err := b.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) {
-		// The server goes on reading to notice a client that leaves; that may
-		// take as long as the request.
-		_ = b.control.SetReadDeadline(time.Time{})
-	}
-	return n, err
+	return b.ReadCloser.Read(p)
 }
 
 func (route *Route) maxBody() int64 {
@@ -89,8 +82,7 @@ func (a *answer) WriteHeader(status int) {
 	if a.status == 0 && status >= http.StatusOK {
 		a.status = status
 	}
-	a.extend()
-	a.ResponseWriter.WriteHeader(status)
+	a.ResponseWriter.WriteHeader(status) // sent with the first part of the body, or at the end
 }
 
 func (a *answer) Write(p []byte) (int, error) {
