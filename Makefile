@@ -81,8 +81,8 @@ proto: ## Generate internal/gen from proto/ (needs protobuf-compiler)
 	PATH="$(CURDIR)/bin:$$PATH" protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/*.proto
 
 .PHONY: reference
-reference: ## Write docs/CONFIG.md anew, after a change of what it says
-	go test ./internal/config -run Current -update
+reference: ## Write docs/CONFIG.md and docs/openapi.json anew, after a change of what they say
+	go test ./internal/config ./internal/server/rest -run IsCurrent -update
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -74,34 +74,34 @@ func TestQuery(t *testing.T) {
 		q    audit.Query
 		want string
 	}{
-		{"newest first", audit.Query{}, "4321"},
-		{"oldest first", audit.Query{OldestFirst: true}, "1234"},
+		{"newest first", audit.Query{AllOwners: true}, "4321"},
+		{"oldest first", audit.Query{AllOwners: true, OldestFirst: true}, "1234"},
 		{"one owner's", audit.Query{Owner: "a"}, "21"},
 		{"TEN-03: another owner's sandbox", audit.Query{Owner: "a", Sandbox: "s2"}, ""},
-		{"sandbox", audit.Query{Sandbox: "s2"}, "3"},
-		{"action", audit.Query{Action: audit.Create, OldestFirst: true}, "13"},
-		{"since", audit.Query{Since: at.Add(time.Second)}, "432"},
-		{"pages of one", audit.Query{Limit: 1}, "4321"},
-		{"pages of three, oldest first", audit.Query{Limit: 3, OldestFirst: true}, "1234"},
+		{"sandbox", audit.Query{AllOwners: true, Sandbox: "s2"}, "3"},
+		{"action", audit.Query{AllOwners: true, Action: audit.Create, OldestFirst: true}, "13"},
+		{"since", audit.Query{AllOwners: true, Since: at.Add(time.Second)}, "432"},
+		{"pages of one", audit.Query{AllOwners: true, Limit: 1}, "4321"},
+		{"pages of three, oldest first", audit.Query{AllOwners: true, Limit: 3, OldestFirst: true}, "1234"},
 		{"pages of one owner's", audit.Query{Owner: "a", Limit: 1, OldestFirst: true}, "12"},
 	} {
 		if got := strings.Join(all(t, l, c.q), ""); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
-	p, err := l.Query(t.Context(), audit.Query{Sandbox: "s1", Action: audit.Exec})
+	p, err := l.Query(t.Context(), audit.Query{AllOwners: true, Sandbox: "s1", Action: audit.Exec})
 	if err != nil || len(p.Records) != 1 || !p.Records[0].Time.Equal(at.Add(time.Second)) || p.Records[0].Details["exec"] != "e1" || p.Records[0].Owner != "a" {
 		t.Errorf("the record is %+v, %v", p, err)
 	}
 	for _, c := range []string{"x", "1", "1.-1", "-1.0", "1.0.0", "18446744073709551616.0"} {
-		_, err := l.Query(t.Context(), audit.Query{Cursor: c})
+		_, err := l.Query(t.Context(), audit.Query{AllOwners: true, Cursor: c})
 		var inv *sandbox.InvalidError
 		if !errors.As(err, &inv) {
 			t.Errorf("cursor %q: %v", c, err)
 		}
 	}
 	for _, c := range []string{"1.9223372036854775807", "7.5", "0.3"} { // well-formed, and nowhere
-		if _, err := l.Query(t.Context(), audit.Query{Cursor: c}); err != nil {
+		if _, err := l.Query(t.Context(), audit.Query{AllOwners: true, Cursor: c}); err != nil {
 			t.Errorf("cursor %q: %v", c, err)
 		}
 	}
@@ -126,24 +126,24 @@ func TestRotation(t *testing.T) {
 			t.Errorf("%s: %v, %v", f, info, err)
 		}
 	}
-	got := all(t, l, audit.Query{OldestFirst: true, Limit: 3})
+	got := all(t, l, audit.Query{AllOwners: true, OldestFirst: true, Limit: 3})
 	if len(got) < 10 || !slices.Equal(got, want[100-len(got):]) {
 		t.Errorf("kept are %v", got)
 	}
-	back := all(t, l, audit.Query{Limit: 3})
+	back := all(t, l, audit.Query{AllOwners: true, Limit: 3})
 	slices.Reverse(back)
 	if !slices.Equal(back, got) {
 		t.Errorf("newest first it is %v", back)
 	}
 	// A reader whose file goes away meanwhile goes on with what is left.
-	p, err := l.Query(t.Context(), audit.Query{OldestFirst: true, Limit: 1})
+	p, err := l.Query(t.Context(), audit.Query{AllOwners: true, OldestFirst: true, Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(files[0]); err != nil {
 		t.Fatal(err)
 	}
-	if rest := all(t, l, audit.Query{OldestFirst: true, Cursor: p.Next}); len(rest) == 0 || rest[len(rest)-1] != "99" {
+	if rest := all(t, l, audit.Query{AllOwners: true, OldestFirst: true, Cursor: p.Next}); len(rest) == 0 || rest[len(rest)-1] != "99" {
 		t.Errorf("after the oldest file is gone: %v", rest)
 	}
 }
@@ -170,7 +170,7 @@ func TestCutLine(t *testing.T) {
 		if cut == len(whole)-1 { // only the end of the line is missing
 			want = "123"
 		}
-		if got := strings.Join(all(t, l, audit.Query{OldestFirst: true}), ""); got != want {
+		if got := strings.Join(all(t, l, audit.Query{AllOwners: true, OldestFirst: true}), ""); got != want {
 			t.Errorf("cut at %d: %s, want %s", cut-first, got, want)
 		}
 	}
@@ -205,7 +205,7 @@ func TestFullDisk(t *testing.T) {
 	if err := l.Err(); err != nil {
 		t.Errorf("after there was room again: %v", err)
 	}
-	if got := strings.Join(all(t, l, audit.Query{}), ""); got != "31" {
+	if got := strings.Join(all(t, l, audit.Query{AllOwners: true}), ""); got != "31" {
 		t.Errorf("records are %s", got)
 	}
 }
@@ -221,7 +221,7 @@ func TestHostileText(t *testing.T) {
 		audit.Record{RequestID: "1", Details: map[string]string{"path": "a\n{\"request_id\":\"forged\"}\n\xff\x1b[31m"}},
 		audit.Record{RequestID: "2", Details: details, Sandbox: strings.Repeat("s", 1<<20)},
 	)
-	if got := strings.Join(all(t, l, audit.Query{}), ""); got != "21" {
+	if got := strings.Join(all(t, l, audit.Query{AllOwners: true}), ""); got != "21" {
 		t.Errorf("records are %s", got)
 	}
 }
@@ -244,7 +244,7 @@ func TestManyWriters(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	got := all(t, l, audit.Query{})
+	got := all(t, l, audit.Query{AllOwners: true})
 	slices.Sort(got)
 	if len(slices.Compact(got)) != 1600 {
 		t.Errorf("%d records", len(got))
@@ -263,8 +263,8 @@ func FuzzReader(f *testing.F) {
 			t.Fatal(err)
 		}
 		l := open(t, dir, audit.Options{})
-		forward := all(t, l, audit.Query{OldestFirst: true, Limit: int(limit) + 50})
-		back := all(t, l, audit.Query{Limit: int(limit) + 50})
+		forward := all(t, l, audit.Query{AllOwners: true, OldestFirst: true, Limit: int(limit) + 50})
+		back := all(t, l, audit.Query{AllOwners: true, Limit: int(limit) + 50})
 		slices.Reverse(back)
 		if !slices.Equal(forward, back) {
 			t.Errorf("%d records one way, %d the other", len(forward), len(back))

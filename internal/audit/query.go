@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
-// Query says which records are wanted. Zero fields ask for nothing.
+// Query says which records are wanted.
 type Query struct {
-	// Owner limits the records to one owner's. Empty: all, for admins.
-	Owner   string
+	// Owner's records only, unless AllOwners.
+	Owner     string
+	AllOwners bool
+	// Sandbox and Action leave out all others. Empty: any.
 	Sandbox string
 	Action  Action
 	// Since leaves out what was before.
@@ -77,6 +79,6 @@ func (l *Log) Query(ctx context.Context, q Query) (Page, error) {
 }
 
 func (q Query) matches(r Record) bool {
-	return (q.Owner == "" || r.Owner == q.Owner) && (q.Sandbox == "" || r.Sandbox == q.Sandbox) &&
+	return (q.AllOwners || r.Owner == q.Owner) && (q.Sandbox == "" || r.Sandbox == q.Sandbox) &&
 		(q.Action == "" || r.Action == q.Action) && !r.Time.Before(q.Since)
 }

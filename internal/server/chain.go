@@ -99,8 +99,8 @@ func clip(s string) string {
 	return s[:most] + "…"
 }
 
-// LogError tells the log about an error of the server's own; the client gets
-// its class only.
+// LogError adds an error to the log's line about the request that ctx belongs
+// to. The client hears nothing of it.
 func LogError(ctx context.Context, err error) { scopeOf(ctx).err = err }
 
 // secure sets the headers that keep browsers from reading more into an answer

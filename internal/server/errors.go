@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"net/http"
 	"os"
@@ -99,6 +100,9 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.Detail }
 
+// GetHeaders are headers that belong to the error, such as Retry-After.
+func (p *Problem) GetHeaders() http.Header { return p.header }
+
 // GetStatus is the HTTP status.
 func (p *Problem) GetStatus() int { return p.status }
 
@@ -189,14 +193,22 @@ func isTooLarge(err error) bool {
 	return errors.As(err, &tooLarge)
 }
 
+// Explain is ProblemOf for the request that ctx belongs to. What is agentbox's
+// fault goes to the log in full.
+func Explain(ctx context.Context, err error) *Problem {
+	p := *ProblemOf(err)
+	p.RequestID = RequestID(ctx)
+	if p.status >= http.StatusInternalServerError {
+		LogError(ctx, err)
+	}
+	return &p
+}
+
 // WriteError answers a request with an error.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
-	p := *ProblemOf(err)
-	p.RequestID = RequestID(r.Context())
-	for name, values := range p.header {
-		w.Header()[name] = values
-	}
-	writeJSON(w, p.status, &p)
+	p := Explain(r.Context(), err)
+	maps.Copy(w.Header(), p.header)
+	writeJSON(w, p.status, p)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -151,7 +151,7 @@ func (rt *Router) refuse(w http.ResponseWriter, r *http.Request, err error) {
 			Details: map[string]string{"method": r.Method, "path": r.URL.Path, "from": r.RemoteAddr, "why": p.Detail},
 		})
 		if err != nil {
-			scopeOf(r.Context()).err = err
+			LogError(r.Context(), err)
 		}
 	}
 	WriteError(w, r, p)

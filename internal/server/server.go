@@ -41,6 +41,9 @@ type Options struct {
 	StopGrace     time.Duration // for requests to end when the server stops; 10 s
 }
 
+// DefaultBodyTimeout is the default of Options.BodyTimeout.
+const DefaultBodyTimeout = 30 * time.Second
+
 func (o *Options) setDefaults() {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d <= 0 {
@@ -48,7 +51,7 @@ func (o *Options) setDefaults() {
 		}
 	}
 	def(&o.HeaderTimeout, 10*time.Second)
-	def(&o.BodyTimeout, 30*time.Second)
+	def(&o.BodyTimeout, DefaultBodyTimeout)
 	def(&o.WriteTimeout, time.Minute)
 	def(&o.IdleTimeout, 2*time.Minute)
 	def(&o.StopGrace, 10*time.Second)
