@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write docs/openapi.json anew")
 
 // world is the door on a running server.
 type world struct {
-	t           *testing.T
+	t           testing.TB
 	url         string
 	admin, user string // keys; user's owner is acme
 	api         *rest.API
@@ -36,7 +36,7 @@ type world struct {
 	audit       *audit.Log
 }
 
-func start(t *testing.T) *world {
+func start(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t}
 	keys := auth.NewKeyring(&authtest.Memory{})
@@ -93,7 +93,7 @@ func (w *world) post(path, body string) (*http.Response, string) {
 }
 
 // read decodes an answer strictly.
-func read[T any](t *testing.T, body string) (v T) {
+func read[T any](t testing.TB, body string) (v T) {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(body))
 	d.DisallowUnknownFields()
@@ -399,8 +399,9 @@ func FuzzBody(f *testing.F) {
 	for _, s := range []string{`{}`, `{"owner":"a","name":"b","admin":true}`, `{"admin":"y"}`, `{"a":{"b":[1,{"c":null}]}}`, `{"name":"\ud800"}`, `{"":""}`, `{"a.b[0]":1}`, "\xff", `{"admin":"\""}`} {
 		f.Add(s)
 	}
+	w := start(f)
 	f.Fuzz(func(t *testing.T, body string) {
-		w := start(t)
+		w.t = t
 		resp, answer := w.post("/api/v1/keys", body)
 		switch resp.StatusCode {
 		case 201:
