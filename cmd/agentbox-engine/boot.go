@@ -61,8 +61,12 @@ func bootArgs(args []string) ([]string, error) {
 			return nil, err
 		}
 	}
+	if err := keepCPUID(); err != nil {
+		return nil, err
+	}
 	useCompiledFilters()
 	allowInodeLimits()
+	useSpareProcessor()
 
 	var out []string
 	var extra []byte
