@@ -172,6 +172,31 @@ func TestGeneralNamesActOnRequestOnly(t *testing.T) {
 	}
 }
 
+func TestDefaultFile(t *testing.T) {
+	named := env(map[string]string{"AGENTBOX_CONFIG": "/named/config.toml"})
+	if got := config.DefaultFile(named); got != "/named/config.toml" {
+		t.Errorf("with AGENTBOX_CONFIG it is %q", got)
+	}
+	if os.Geteuid() == 0 {
+		return // the file of root is the machine's own
+	}
+	home := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", home)
+	if got := config.DefaultFile(env(nil)); got != "" {
+		t.Errorf("without a file it is %q", got)
+	}
+	path := filepath.Join(home, "agentbox", "config.toml")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := config.DefaultFile(env(nil)); got != path {
+		t.Errorf("it is %q", got)
+	}
+}
+
 func TestFlags(t *testing.T) {
 	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	fs.String("config", "", "not an option")

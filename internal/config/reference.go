@@ -9,8 +9,11 @@ const referenceHead = `# Configuration of the daemon
 
 Written from the source (` + "`make reference`" + `): don't edit.
 
+The daemon is in the making: there is no command yet that reads this.
+
 A value comes from the first of these that has it: a flag, a variable, the file, a variable of another product (below), the default.
-The file is TOML. Names follow from the key: ` + "`limits.sandboxes` is `AGENTBOX_LIMITS_SANDBOXES` and `--limits-sandboxes`" + `; in the file it is
+The file is TOML: the one that ` + "`--config` or `AGENTBOX_CONFIG`" + ` names, else /etc/agentbox/config.toml, for an ordinary user
+$XDG_CONFIG_HOME/agentbox/config.toml. Names follow from the key: ` + "`limits.sandboxes` is `AGENTBOX_LIMITS_SANDBOXES` and `--limits-sandboxes`" + `; in the file it is
 ` + "`sandboxes` in the table `[limits]`" + `. Unknown keys are errors. A variable that is set to nothing counts as not set. ` + "`agentbox config show`" + ` prints what
 holds and where each value came from.
 

@@ -90,6 +90,28 @@ func DefaultDataDir() (string, error) {
 	return filepath.Join(home, ".local", "share", "agentbox"), nil
 }
 
+// DefaultFile is the file to read when no flag names one: the one that
+// AGENTBOX_CONFIG names, which must be there, or else
+// /etc/agentbox/config.toml, for an ordinary user
+// $XDG_CONFIG_HOME/agentbox/config.toml, if there is one. "" is none.
+func DefaultFile(env func(name string) (string, bool)) string {
+	if path, ok := env("AGENTBOX_CONFIG"); ok && path != "" {
+		return path
+	}
+	path := "/etc/agentbox/config.toml"
+	if os.Geteuid() != 0 {
+		dir, err := os.UserConfigDir()
+		if err != nil {
+			return ""
+		}
+		path = filepath.Join(dir, "agentbox", "config.toml")
+	}
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
+
 // defaultSocket lies where clients look first, but only one daemon can have
 // that place: another data directory has its own.
 func defaultSocket(dataDir, defaultDir string) string {

@@ -91,6 +91,53 @@ func TestSlowSenders(t *testing.T) {
 	}
 }
 
+// TestSlowSenderHTTP2 stops in the middle of a body; others on the connection go
+// on.
+func TestSlowSenderHTTP2(t *testing.T) {
+	w := start(t, auth.Policy{NoAuth: true}, server.Options{BodyTimeout: time.Second}, server.Route{Pattern: "POST /json", Handler: echo}, server.Route{Pattern: "POST /stream", Stream: true, Handler: echo})
+	tr := &http.Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	defer tr.CloseIdleConnections()
+	c := &http.Client{Transport: tr, Timeout: patience}
+	for _, path := range []string{"/json", "/stream"} {
+		body, sender := io.Pipe()
+		go func() { _, _ = sender.Write([]byte("begun")) }()
+		resp, answer := w.with(c, "POST", w.url+path, body)
+		problem(t, resp, answer, 408, server.CodeTimeout)
+		body.Close()
+		if resp, _ := w.with(c, "GET", w.url+"/health", nil); resp.StatusCode != 200 {
+			t.Errorf("afterwards: %d", resp.StatusCode)
+		}
+	}
+}
+
+// TestHijack hands the connection over without the deadlines of requests.
+func TestHijack(t *testing.T) {
+	const timeout = time.Second
+	w := start(t, auth.Policy{NoAuth: true}, server.Options{BodyTimeout: timeout, WriteTimeout: timeout}, server.Route{Pattern: "POST /raw", Stream: true, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			server.WriteError(w, r, err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.Copy(conn, rw) // echoes
+	})})
+	conn := w.raw()
+	if _, err := io.WriteString(conn, "POST /raw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(timeout * 3 / 2) // longer than every deadline
+	if _, err := io.WriteString(conn, "still here"); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len("still here"))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "still here" {
+		t.Errorf("after a while: %q, %v", got, err)
+	}
+}
+
 // TestSlowButSteady: a stream may take longer than the timeout in all, a JSON
 // body may not; and a handler may take longer than either.
 func TestSlowButSteady(t *testing.T) {

@@ -41,9 +41,6 @@ type Options struct {
 	StopGrace     time.Duration // for requests to end when the server stops; 10 s
 }
 
-// DefaultBodyTimeout is the default of Options.BodyTimeout.
-const DefaultBodyTimeout = 30 * time.Second
-
 func (o *Options) setDefaults() {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d <= 0 {
@@ -51,7 +48,7 @@ func (o *Options) setDefaults() {
 		}
 	}
 	def(&o.HeaderTimeout, 10*time.Second)
-	def(&o.BodyTimeout, DefaultBodyTimeout)
+	def(&o.BodyTimeout, 30*time.Second)
 	def(&o.WriteTimeout, time.Minute)
 	def(&o.IdleTimeout, 2*time.Minute)
 	def(&o.StopGrace, 10*time.Second)
@@ -140,6 +137,36 @@ func (s *Server) stop(hs *http.Server, cut func()) {
 	if hs.Shutdown(last) != nil {
 		_ = hs.Close() // whoever is still here does not react
 	}
+}
+
+// ServeMetrics serves /metrics alone, to everybody who reaches the listener,
+// until ctx is done. It refuses a listener for other machines.
+func (s *Server) ServeMetrics(ctx context.Context, l net.Listener) error {
+	if !auth.IsLoopback(l.Addr().String()) {
+		return errors.Join(fmt.Errorf("refuse to serve metrics without a key on %s: only this machine may be served so", l.Addr()), l.Close())
+	}
+	pages, err := auth.NewOrigins(nil, true)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	hs := s.httpServer(ctx)
+	hs.ReadTimeout, hs.WriteTimeout = s.opts.BodyTimeout, s.opts.WriteTimeout
+	hs.Handler = withRequestID(secure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := pages.Check(r)
+		if err == nil && r.URL.Path != "/metrics" {
+			err = NewProblem(CodeNotFound, "")
+		}
+		if err != nil {
+			WriteError(w, r, err)
+			return
+		}
+		s.metrics.Handler().ServeHTTP(w, r)
+	})))
+	defer context.AfterFunc(ctx, func() { _ = hs.Close() })() // it has nothing to lose
+	if err := hs.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
 }
 
 func (s *Server) httpServer(base context.Context) *http.Server {

@@ -297,7 +297,9 @@ func TestWEB12_Headers(t *testing.T) {
 // send, to a server without keys.
 func TestWEB01_NoStateChange(t *testing.T) {
 	changed := false
-	w := start(t, auth.Policy{NoAuth: true, AllowOrigin: []string{"https://app.example"}}, server.Options{}, server.Route{Pattern: "POST /x", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { changed = true })})
+	w := start(t, auth.Policy{NoAuth: true, AllowOrigin: []string{"https://app.example"}}, server.Options{},
+		server.Route{Pattern: "GET /terminal", Stream: true, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { changed = true })},
+		server.Route{Pattern: "POST /x", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { changed = true })})
 	for _, headers := range [][]string{
 		{"Origin", "http://evil.test", "Content-Type", "text/plain"},
 		{"Origin", "null", "Content-Type", "application/x-www-form-urlencoded"},
@@ -310,6 +312,10 @@ func TestWEB01_NoStateChange(t *testing.T) {
 		if resp.Header.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%q may read the answer", headers)
 		}
+	}
+	for _, origin := range []string{"http://evil.test", "null", "http://127.0.0.1.evil.test"} { // WEB-03
+		resp, body := w.do("GET", "/terminal", nil, "Origin", origin, "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==")
+		problem(t, resp, body, 403, server.CodeForbidden)
 	}
 	resp, body := w.do("OPTIONS", "/x", nil, "Origin", "http://evil.test", "Access-Control-Request-Method", "POST")
 	problem(t, resp, body, 403, server.CodeForbidden)
@@ -392,5 +398,35 @@ func TestMetrics(t *testing.T) {
 	}
 	if strings.Contains(body, "/things/1") || strings.Contains(body, "BREW") {
 		t.Error("what clients send is in the metrics")
+	}
+}
+
+// TestMetricsListener needs no key, and is for this machine.
+func TestMetricsListener(t *testing.T) {
+	w := start(t, auth.Policy{}, server.Options{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.ServeMetrics(ctx, l) }()
+	url := "http://" + l.Addr().String()
+	if resp, body := w.with(w.client, "GET", url+"/metrics", nil); resp.StatusCode != 200 || !strings.Contains(body, "agentbox_http_requests_in_flight") {
+		t.Errorf("/metrics: %d", resp.StatusCode)
+	}
+	resp, body := w.with(w.client, "GET", url+"/metrics", nil, "Host", "evil.test")
+	problem(t, resp, body, 403, server.CodeForbidden)
+	resp, body = w.with(w.client, "GET", url+"/debug/pprof/", nil)
+	problem(t, resp, body, 404, server.CodeNotFound)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if l, err = net.Listen("tcp", "0.0.0.0:0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.ServeMetrics(t.Context(), l); err == nil || !strings.Contains(err.Error(), "this machine") {
+		t.Errorf("served all interfaces: %v", err)
 	}
 }

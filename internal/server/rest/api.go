@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -89,9 +90,20 @@ type adapter struct{ *server.Router }
 func (a *adapter) Handle(op *huma.Operation, h func(huma.Context)) {
 	route, _ := op.Metadata[routeKey].(server.Route)
 	route.Pattern = op.Method + " " + op.Path
-	route.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h(humago.NewContext(op, r, w)) })
+	route.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h(bounded{humago.NewContext(op, r, w)}) })
 	a.Router.Handle(route)
 }
+
+// bounded keeps the deadline that the router has set.
+type bounded struct{ humaContext }
+
+type humaContext = huma.Context // has a method of the name Context
+
+// SetReadDeadline does nothing.
+func (bounded) SetReadDeadline(time.Time) error { return nil }
+
+// Unwrap is for humago.Unwrap.
+func (b bounded) Unwrap() huma.Context { return b.humaContext }
 
 // What an operation keeps for us: the route, and the document's list of types.
 const (
@@ -105,9 +117,7 @@ func route[I, O any](a *API, op huma.Operation, r server.Route, f func(ctx conte
 	op.Path = Prefix + op.Path
 	registry := a.huma.OpenAPI().Components.Schemas
 	op.Metadata = map[string]any{routeKey: r, registryKey: registry}
-	// The router bounds bodies; what is set here keeps huma from doing it again
-	// with other numbers.
-	op.MaxBodyBytes, op.BodyReadTimeout = -1, server.DefaultBodyTimeout
+	op.MaxBodyBytes = -1 // the router bounds bodies
 	op.Security = []map[string][]string{{"bearer": {}}, {"header": {}}}
 	op.Responses = errorResponses(registry)
 	switch r.Access {
