@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -106,7 +107,7 @@ func DefaultFile(env func(name string) (string, bool)) string {
 		}
 		path = filepath.Join(dir, "agentbox", "config.toml")
 	}
-	if _, err := os.Stat(path); err != nil {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}
 	return path
