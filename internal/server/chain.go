@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -46,16 +47,22 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		defer a.extend() // for what the server still sends on its own
 		defer func() {
 			p := recover()
-			if p != nil && a.status == 0 && p != http.ErrAbortHandler {
+			if p != nil && a.status == 0 && !isAbort(p) {
 				WriteError(a, r, NewProblem(CodeInternal, ""))
 			}
 			s.finish(r, a, sc, time.Since(began), p)
 			if p != nil && a.status != http.StatusInternalServerError {
-				panic(http.ErrAbortHandler) // the answer is not whole: the client must see that
+				panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to cut an answer that is not whole
 			}
 		}()
 		next.ServeHTTP(a, r)
 	})
+}
+
+// isAbort reports whether a handler panicked to cut its answer.
+func isAbort(p any) bool {
+	err, ok := p.(error)
+	return ok && errors.Is(err, http.ErrAbortHandler)
 }
 
 // finish counts and logs a request that is over.
@@ -83,7 +90,7 @@ func (s *Server) finish(r *http.Request, a *answer, sc *scope, took time.Duratio
 		level = slog.LevelError
 		attrs = append(attrs, slog.Any("error", sc.err))
 	}
-	if panicked != nil && panicked != http.ErrAbortHandler {
+	if panicked != nil && !isAbort(panicked) {
 		level = slog.LevelError
 		attrs = append(attrs, slog.String("panic", fmt.Sprint(panicked)), slog.String("stack", string(debug.Stack())))
 	}

@@ -145,7 +145,7 @@ func ProblemOf(err error) *Problem {
 	case CodeUnauthenticated:
 		p.header.Set("WWW-Authenticate", "Bearer")
 	case CodeUnavailable, CodeLimitExceeded, CodeQuotaExceeded:
-		p.RetryAfter(time.Second)
+		p = p.RetryAfter(time.Second)
 	}
 	return p
 }
