@@ -47,11 +47,13 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		defer a.extend() // for what the server still sends on its own
 		defer func() {
 			p := recover()
+			whole := p == nil
 			if p != nil && a.status == 0 && !isAbort(p) {
 				WriteError(a, r, NewProblem(CodeInternal, ""))
+				whole = true
 			}
 			s.finish(r, a, sc, time.Since(began), p)
-			if p != nil && a.status != http.StatusInternalServerError {
+			if !whole {
 				panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to cut an answer that is not whole
 			}
 		}()

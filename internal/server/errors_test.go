@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +45,27 @@ var errorCases = map[string]struct {
 	"own deadline":      {context.DeadlineExceeded, 503, server.CodeUnavailable, ""},
 	"problem":           {server.NewProblem(server.CodeTooLarge, "too long"), 413, server.CodeTooLarge, `"detail":"too long"`},
 	"code that is none": {server.NewProblem("nonsense", "secret"), 500, server.CodeInternal, ""},
+}
+
+// TestPanicCutsAnswer: what was begun must not look whole.
+func TestPanicCutsAnswer(t *testing.T) {
+	w := start(t, auth.Policy{NoAuth: true}, server.Options{}, server.Route{Pattern: "GET /x", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, "part")
+		_ = http.NewResponseController(w).Flush()
+		panic("in the middle")
+	})})
+	resp, err := w.client.Get(w.url + "/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("%q looks whole", b)
+	}
+	if !strings.Contains(w.log.String(), "in the middle") {
+		t.Error("the log does not tell about the panic")
+	}
 }
 
 func TestRetryAfter(t *testing.T) {
