@@ -80,6 +80,10 @@ proto: ## Generate internal/gen from proto/ (needs protobuf-compiler)
 	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go
 	PATH="$(CURDIR)/bin:$$PATH" protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/*.proto
 
+.PHONY: reference
+reference: ## Write docs/CONFIG.md and docs/openapi.json anew, after a change of what they say
+	go test ./internal/config ./internal/server/rest -run IsCurrent -update
+
 .PHONY: clean
 clean: ## Remove what was built
 	rm -rf bin dist $(EMBED)/*.zst $(EMBED)/*.id

@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"agentbox/internal/config"
 	"agentbox/internal/doctor"
 	"agentbox/internal/image"
 	"agentbox/internal/local"
@@ -41,26 +41,12 @@ func (a *App) local(cmd *cobra.Command) (*Local, string, error) {
 		return nil, "", err
 	}
 	if dir == "" {
-		if dir, err = defaultDataDir(); err != nil {
+		if dir, err = config.DefaultDataDir(); err != nil {
 			return nil, "", err
 		}
 	}
 	dir, err = filepath.Abs(dir)
 	return a.Local, dir, err
-}
-
-func defaultDataDir() (string, error) {
-	if os.Geteuid() == 0 {
-		return "/var/lib/agentbox", nil
-	}
-	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "agentbox"), nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", errors.New("no home directory: name a data directory with --data-dir")
-	}
-	return filepath.Join(home, ".local", "share", "agentbox"), nil
 }
 
 func (a *App) printJSON(v any) error {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"agentbox/internal/guest"
+	"agentbox/internal/peercred"
 )
 
 // Server serves one sandbox.
@@ -88,7 +89,7 @@ func (l *sameUser) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if uid, err := peer(c); err == nil && (uid == 0 || int(uid) == os.Geteuid()) {
+		if uid, err := peercred.UID(c); err == nil && (uid == 0 || int(uid) == os.Geteuid()) {
 			return c, nil
 		}
 		c.Close()

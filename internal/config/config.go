@@ -1,0 +1,94 @@
+// Package config is the daemon's configuration: one struct, filled from
+// defaults, one TOML file, environment variables and flags, each of which wins
+// over the ones before it. The names of variables and flags follow from the
+// key: limits.sandboxes is AGENTBOX_LIMITS_SANDBOXES and --limits-sandboxes.
+// docs/CONFIG.md is written from the struct.
+package config
+
+import "time"
+
+// Config is everything that can be set. Sizes are bytes. A field's doc tag is
+// its documentation, its default tag what holds when nobody sets it.
+type Config struct {
+	DataDir       string   `key:"data_dir" doc:"Directory of everything that agentbox keeps. Empty: /var/lib/agentbox, or $XDG_DATA_HOME/agentbox for an ordinary user."`
+	Listen        string   `key:"listen" default:"127.0.0.1:8700" doc:"Address and port of the one HTTP port. Other addresses than loopback need API keys; use TLS there."`
+	Socket        string   `key:"socket" doc:"Path of the local socket, which the daemon's own user and root may use without a key. Empty: /run/agentbox/agentbox.sock or $XDG_RUNTIME_DIR/agentbox.sock; in another data directory its agentbox.sock."`
+	MetricsListen string   `key:"metrics_listen" doc:"A further address that serves /metrics without a key, on loopback only. Empty: none; /metrics of the main port takes an admin key."`
+	NoAuth        bool     `key:"no_auth" default:"false" doc:"Let in everybody who reaches the port, as an admin. Refused unless listen is a loopback address."`
+	AllowOrigin   []string `key:"allow_origin" doc:"Origins of web pages that may use the API, such as https://app.example. All others are refused."`
+	Ephemeral     bool     `key:"ephemeral" default:"false" doc:"Destroy all sandboxes when the daemon is told to stop."`
+	Storage       string   `key:"storage" doc:"Root of the storage that owners keep beyond a sandbox's life. Empty: none."`
+
+	TLS       TLS       `key:"tls" doc:"Encryption of the main port. Files that change are read again."`
+	HTTP      HTTP      `key:"http" doc:"Bounds of what one client may ask of the server."`
+	RateLimit RateLimit `key:"rate_limit" doc:"Requests per second; 0 = no limit. Twice as many may come at once. More get a 429. The local socket has none."`
+	Sandbox   Sandbox   `key:"sandbox" doc:"Defaults of new sandboxes and commands, where a request does not say."`
+	Limits    Limits    `key:"limits" doc:"The operator's maximums: what no request gets more of."`
+	Audit     Audit     `key:"audit" doc:"The record of who did what."`
+	Log       Log       `key:"log" doc:"The daemon's own log, on standard error."`
+}
+
+// TLS encrypts the main port; both files or none.
+type TLS struct {
+	Cert string `key:"cert" doc:"File with the certificate chain, PEM."`
+	Key  string `key:"key" doc:"File with the private key, PEM."`
+}
+
+// HTTP bounds clients.
+type HTTP struct {
+	HeaderTimeout time.Duration `key:"header_timeout" default:"10s" doc:"Time to send the head of a request."`
+	BodyTimeout   time.Duration `key:"body_timeout" default:"30s" doc:"Time to send a JSON body; of a stream, the longest silence."`
+	WriteTimeout  time.Duration `key:"write_timeout" default:"60s" doc:"Longest time in which a client takes nothing of its answer."`
+	IdleTimeout   time.Duration `key:"idle_timeout" default:"2m" doc:"How long a connection without a request stays open."`
+	MaxHeader     int64         `key:"max_header" unit:"size" min:"4096" default:"64k" doc:"Size of a request's head."`
+	StopGrace     time.Duration `key:"stop_grace" default:"10s" doc:"Time that running requests have to end when the daemon stops."`
+}
+
+// RateLimit bounds requests per second.
+type RateLimit struct {
+	PerKey     float64  `key:"per_key" default:"1000" doc:"Of one API key."`
+	PerAddress float64  `key:"per_address" default:"0" doc:"Of one address (IPv6: one /64 network), whatever its keys."`
+	Refused    float64  `key:"refused" default:"20" doc:"Refused authentications of one address; over that they are answered with 429 and not recorded."`
+	Exempt     []string `key:"exempt" doc:"Addresses and networks, such as 10.0.0.0/8, that per_address and refused don't count."`
+}
+
+// Sandbox has the defaults of new sandboxes.
+type Sandbox struct {
+	Image       string        `key:"image" default:"default" doc:"Image."`
+	Memory      int64         `key:"memory" unit:"size" default:"512m" doc:"Memory."`
+	CPUs        float64       `key:"cpus" default:"1" doc:"Cores."`
+	Disk        int64         `key:"disk" unit:"size" default:"4g" doc:"Writable files."`
+	Pids        int64         `key:"pids" default:"256" min:"1" doc:"Processes and threads."`
+	IdleTimeout time.Duration `key:"idle_timeout" default:"30m" doc:"Time without use until a sandbox is destroyed or stopped. 0 = never."`
+	Lifetime    time.Duration `key:"lifetime" default:"24h" doc:"Time until a sandbox is destroyed. 0 = never."`
+	ExecTimeout time.Duration `key:"exec_timeout" default:"1h" doc:"Time that a command may take."`
+	MaxOutput   int64         `key:"max_output" unit:"size" default:"10000000" doc:"Captured bytes of each of a command's two streams."`
+}
+
+// Limits are maximums.
+type Limits struct {
+	Sandboxes         int64         `key:"sandboxes" default:"100" min:"1" doc:"Live sandboxes in all."`
+	SandboxesPerOwner int64         `key:"sandboxes_per_owner" default:"50" min:"1" doc:"Live sandboxes of one owner."`
+	Creates           int64         `key:"creates" default:"0" doc:"Sandboxes that are made at the same time. 0 = number of cores."`
+	Memory            int64         `key:"memory" unit:"size" default:"0" doc:"Memory of one sandbox. 0 = nine tenths of the machine's."`
+	CPUs              float64       `key:"cpus" default:"0" doc:"Cores of one sandbox. 0 = the machine's."`
+	Disk              int64         `key:"disk" unit:"size" default:"64g" doc:"Writable files of one sandbox."`
+	Pids              int64         `key:"pids" default:"4096" min:"1" doc:"Processes and threads of one sandbox."`
+	Execs             int64         `key:"execs" default:"64" min:"1" doc:"Commands that run at the same time in one sandbox; further ones wait."`
+	ExecTimeout       time.Duration `key:"exec_timeout" default:"24h" doc:"Time of one command."`
+	MaxOutput         int64         `key:"max_output" unit:"size" default:"100000000" doc:"Captured bytes of each stream of a command."`
+	IdleTimeout       time.Duration `key:"idle_timeout" default:"0" doc:"Time without use. 0 = no maximum."`
+	Lifetime          time.Duration `key:"lifetime" default:"0" doc:"Life of a sandbox. 0 = no maximum."`
+}
+
+// Audit bounds the audit log.
+type Audit struct {
+	MaxFile int64 `key:"max_file" unit:"size" default:"16m" min:"65536" doc:"Size at which a new file is begun."`
+	Files   int64 `key:"files" default:"16" min:"2" doc:"Files that are kept; the oldest goes first."`
+}
+
+// Log is the daemon's log.
+type Log struct {
+	Level  string `key:"level" default:"info" allow:"debug,info,warn,error" doc:"Least important messages that are written."`
+	Format string `key:"format" default:"text" allow:"text,json" doc:"One line of text or one JSON object per message."`
+}

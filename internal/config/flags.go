@@ -1,0 +1,45 @@
+package config
+
+import (
+	"github.com/spf13/pflag"
+)
+
+// AddFlags adds a flag for each option to fs. They are texts until [Load] reads
+// them, so that a wrong one is reported as one in the file is.
+func AddFlags(fs *pflag.FlagSet) {
+	for _, o := range options(typeOfConfig) {
+		f := fs.VarPF(&flagValue{kind: o.kind}, o.flag(), "", o.doc+" ("+o.env()+")")
+		f.DefValue = o.def
+		if o.kind == boolean {
+			f.NoOptDefVal = "true"
+		}
+	}
+}
+
+// FlagValues are the flags of fs that were given, for [Sources].
+func FlagValues(fs *pflag.FlagSet) map[string]string {
+	given := map[string]string{}
+	fs.Visit(func(f *pflag.Flag) {
+		if _, ok := f.Value.(*flagValue); ok {
+			given[f.Name] = f.Value.String()
+		}
+	})
+	return given
+}
+
+type flagValue struct {
+	kind kind
+	s    string
+}
+
+func (v *flagValue) String() string { return v.s }
+func (v *flagValue) Type() string   { return v.kind.String() }
+
+// Set takes a list's flag any number of times.
+func (v *flagValue) Set(s string) error {
+	if v.kind == list && v.s != "" {
+		s = v.s + "," + s
+	}
+	v.s = s
+	return nil
+}

@@ -1,0 +1,76 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+const referenceHead = `# Configuration of the daemon
+
+Written from the source (` + "`make reference`" + `): don't edit.
+
+The daemon is in the making: there is no command yet that reads this.
+
+A value comes from the first of these that has it: a flag, a variable, the file, a variable of another product (below), the default.
+The file is TOML: the one that ` + "`--config` or `AGENTBOX_CONFIG`" + ` names, else /etc/agentbox/config.toml, for an ordinary user
+$XDG_CONFIG_HOME/agentbox/config.toml. Names follow from the key: ` + "`limits.sandboxes` is `AGENTBOX_LIMITS_SANDBOXES` and `--limits-sandboxes`" + `; in the file it is
+` + "`sandboxes` in the table `[limits]`" + `. Unknown keys are errors. A variable that is set to nothing counts as not set. ` + "`agentbox config show`" + ` prints what
+holds and where each value came from.
+
+Sizes are bytes, or a number with k, m, g or t (binary): ` + "`512m`" + `. Durations are seconds, or a text such as ` + "`1m30s`" + `. In variables and flags a list has
+commas between its entries.
+`
+
+// Reference is docs/CONFIG.md.
+func Reference() string {
+	var b strings.Builder
+	b.WriteString(referenceHead)
+	for _, s := range sections(typeOfConfig) {
+		if s.key == "" {
+			b.WriteString("\n## Top level\n\n")
+		} else {
+			fmt.Fprintf(&b, "\n## [%s]\n\n%s\n\n", s.key, s.doc)
+		}
+		b.WriteString("| key | type | default | what |\n|---|---|---|---|\n")
+		for _, o := range s.options {
+			_, name, nested := strings.Cut(o.key, ".")
+			if !nested {
+				name = o.key
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, o.describeKind(), code(o.def), o.doc)
+		}
+	}
+	b.WriteString("\n## Variables of other products\n\nEach acts only when it is set and none of agentbox's own names sets the same.\n\n")
+	writeAliases(&b, false)
+	b.WriteString("\nThese names are so general that they act with `--compat-env` only:\n\n")
+	writeAliases(&b, true)
+	b.WriteString("\n`MOCK_MODE` is refused. Rates are per minute there.\n")
+	return b.String()
+}
+
+func (o *option) describeKind() string {
+	s := o.kind.String()
+	if o.allow != nil {
+		s = strings.Join(o.allow, ", ")
+	}
+	if o.min != "" {
+		s += ", at least " + o.min
+	}
+	return s
+}
+
+func writeAliases(b *strings.Builder, generic bool) {
+	b.WriteString("| variable | key |\n|---|---|\n")
+	for _, a := range aliases {
+		if a.generic == generic {
+			fmt.Fprintf(b, "| `%s` | `%s` |\n", a.name, a.key)
+		}
+	}
+}
+
+func code(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "`" + s + "`"
+}

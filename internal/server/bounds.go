@@ -1,0 +1,121 @@
+package server
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// body is a request's body whose sender may not take for ever. A handler that
+// ends without having read it leaves the rest to the same deadline.
+type body struct {
+	io.ReadCloser
+	control *http.ResponseController
+	timeout time.Duration
+	rolling bool // the timeout is for each read, not for all
+}
+
+// boundBody gives a request with a body a deadline for all of it.
+func boundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), timeout: timeout}
+	b.extend()
+	r.Body = b
+}
+
+func (b *body) extend() {
+	_ = b.control.SetReadDeadline(time.Now().Add(b.timeout)) // fails on a broken connection, as the read will
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.rolling {
+		b.extend()
+	}
+	return b.ReadCloser.Read(p)
+}
+
+func (route *Route) maxBody() int64 {
+	if route.MaxBody > 0 {
+		return route.MaxBody
+	}
+	return MaxBody
+}
+
+// bound fits the body's bounds to the route.
+func (route *Route) bound(w http.ResponseWriter, r *http.Request) {
+	if route.Stream {
+		if b, ok := r.Body.(*body); ok {
+			b.rolling = true
+		}
+		return
+	}
+	if r.Body != nil {
+		r.Body = http.MaxBytesReader(w, r.Body, route.maxBody())
+	}
+}
+
+// answer is a response whose receiver may not stop taking it, and which knows
+// what was sent.
+type answer struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration
+	status  int
+	bytes   int64
+}
+
+func newAnswer(w http.ResponseWriter, timeout time.Duration) *answer {
+	return &answer{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout}
+}
+
+// extend is called before anything is sent: the deadline is for one write, and
+// an answer may pause as long as it likes between two.
+func (a *answer) extend() {
+	_ = a.control.SetWriteDeadline(time.Now().Add(a.timeout)) // fails on a broken connection, as the write will
+}
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 && status >= http.StatusOK {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status) // sent with the first part of the body, or at the end
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	a.extend()
+	n, err := a.ResponseWriter.Write(p)
+	a.bytes += int64(n)
+	return n, err
+}
+
+// FlushError sends what is buffered.
+func (a *answer) FlushError() error {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	a.extend()
+	return a.control.Flush()
+}
+
+// Flush sends what is buffered.
+func (a *answer) Flush() { _ = a.FlushError() }
+
+// Hijack hands the connection over, without deadlines.
+func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := a.control.Hijack()
+	if err == nil {
+		a.status = http.StatusSwitchingProtocols
+		err = conn.SetDeadline(time.Time{})
+	}
+	return conn, rw, err
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

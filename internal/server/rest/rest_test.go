@@ -1,0 +1,423 @@
+package rest_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"agentbox/internal/audit"
+	"agentbox/internal/auth"
+	"agentbox/internal/auth/authtest"
+	"agentbox/internal/server"
+	"agentbox/internal/server/rest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var update = flag.Bool("update", false, "write docs/openapi.json anew")
+
+// world is the door on a running server.
+type world struct {
+	t           testing.TB
+	url         string
+	admin, user string // keys; user's owner is acme
+	api         *rest.API
+	router      *server.Router
+	audit       *audit.Log
+}
+
+func start(t testing.TB) *world {
+	t.Helper()
+	w := &world{t: t}
+	keys := auth.NewKeyring(&authtest.Memory{})
+	var err error
+	if _, w.admin, err = keys.Create(t.Context(), "ops", "", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, w.user, err = keys.Create(t.Context(), "acme", "", false); err != nil {
+		t.Fatal(err)
+	}
+	gate, err := auth.NewGate(keys, auth.Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.audit, err = audit.Open(t.TempDir(), audit.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.audit.Close() })
+	s := server.New(server.Options{Gate: gate, Origins: gate.Origins(), Recorder: w.audit})
+	w.router = s.Router()
+	w.api = rest.New(w.router, rest.Parts{Version: "v1.2.3", Keys: keys, Audit: w.audit})
+	hs := httptest.NewServer(s.Handler())
+	t.Cleanup(hs.Close)
+	w.url = hs.URL
+	return w
+}
+
+// do sends a request; an empty content type is none.
+func (w *world) do(key, method, path, contentType, body string) (*http.Response, string) {
+	w.t.Helper()
+	r, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.Header.Set("X-API-Key", key)
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp, string(b)
+}
+
+func (w *world) post(path, body string) (*http.Response, string) {
+	w.t.Helper()
+	return w.do(w.admin, "POST", path, "application/json", body)
+}
+
+// read decodes an answer strictly.
+func read[T any](t testing.TB, body string) (v T) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	return v
+}
+
+func TestVersion(t *testing.T) {
+	w := start(t)
+	resp, body := w.do(w.user, "GET", "/api/v1/version", "", "")
+	if resp.StatusCode != 200 || body != "{\"version\":\"v1.2.3\",\"api\":\"v1\"}\n" || resp.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("%d %v %q", resp.StatusCode, resp.Header, body)
+	}
+	if resp, _ = w.do("", "GET", "/api/v1/version", "", ""); resp.StatusCode != 401 {
+		t.Errorf("without a key: %d", resp.StatusCode)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	w := start(t)
+	resp, body := w.post("/api/v1/keys", `{"owner":"team-1","name":"ci","admin":"Yes"}`)
+	made := read[rest.NewKey](t, body)
+	if resp.StatusCode != 201 || made.Owner != "team-1" || made.Name != "ci" || !made.Admin || made.RevokedAt != nil || !regexp.MustCompile(`^abx_[0-9a-f]{40}$`).MatchString(made.Secret) {
+		t.Fatalf("made %d %s", resp.StatusCode, body)
+	}
+	if resp, _ = w.do(made.Secret, "GET", "/api/v1/keys", "", ""); resp.StatusCode != 200 {
+		t.Errorf("the new key: %d", resp.StatusCode)
+	}
+	if resp, body = w.post("/api/v1/keys", `{}`); resp.StatusCode != 201 || read[rest.NewKey](t, body).Owner != "default" {
+		t.Errorf("with nothing said: %d %s", resp.StatusCode, body)
+	}
+
+	var names []string
+	for cursor := ""; ; {
+		_, body = w.do(w.admin, "GET", "/api/v1/keys?limit=1&cursor="+cursor, "", "")
+		page := read[rest.List[rest.Key]](t, body)
+		for _, k := range page.Items {
+			names = append(names, k.Owner)
+		}
+		if strings.Contains(body, "abx_") {
+			t.Errorf("a secret is in the list: %s", body)
+		}
+		if page.NextCursor == nil {
+			break
+		}
+		cursor = *page.NextCursor
+	}
+	if got := strings.Join(names, " "); got != "ops acme team-1 default" {
+		t.Errorf("the list is %s", got)
+	}
+
+	if resp, body = w.do(w.admin, "DELETE", "/api/v1/keys/"+made.ID, "", ""); resp.StatusCode != 204 || body != "" {
+		t.Errorf("revoked: %d %q", resp.StatusCode, body)
+	}
+	if resp, _ = w.do(made.Secret, "GET", "/api/v1/version", "", ""); resp.StatusCode != 401 {
+		t.Errorf("the revoked key: %d", resp.StatusCode)
+	}
+	resp, body = w.do(w.admin, "DELETE", "/api/v1/keys/key_none", "", "")
+	if p := read[server.Problem](t, body); resp.StatusCode != 404 || p.Code != server.CodeNotFound || p.Detail != "Key not found" || p.RequestID != resp.Header.Get("X-Request-ID") {
+		t.Errorf("an unknown key: %d %s", resp.StatusCode, body)
+	}
+	for _, c := range [][2]string{{"GET", "/api/v1/keys"}, {"POST", "/api/v1/keys"}, {"DELETE", "/api/v1/keys/" + made.ID}} {
+		if resp, body = w.do(w.user, c[0], c[1], "application/json", "{}"); resp.StatusCode != 403 {
+			t.Errorf("%s %s without an admin key: %d %s", c[0], c[1], resp.StatusCode, body)
+		}
+	}
+}
+
+func TestAudit(t *testing.T) {
+	w := start(t)
+	w.post("/api/v1/keys", `{"owner":"acme"}`)
+	w.do("wrong", "GET", "/api/v1/version", "", "")
+	actions := func(key, query string) string {
+		resp, body := w.do(key, "GET", "/api/v1/audit?"+query, "", "")
+		if resp.StatusCode != 200 {
+			t.Fatalf("%s: %d %s", query, resp.StatusCode, body)
+		}
+		var all []string
+		for _, r := range read[rest.List[rest.AuditRecord]](t, body).Items {
+			all = append(all, r.Action+":"+r.Result)
+		}
+		return strings.Join(all, " ")
+	}
+	for _, c := range []struct{ key, query, want string }{
+		{w.admin, "", "key_create:ok"},
+		{w.admin, "all=yes", "auth_refused:unauthenticated key_create:ok"},
+		{w.admin, "all=1&order=oldest", "key_create:ok auth_refused:unauthenticated"},
+		{w.admin, "all=1&action=auth_refused", "auth_refused:unauthenticated"},
+		{w.admin, "all=1&since=2999-01-01T00:00:00Z", ""},
+		{w.user, "", ""}, // TEN-03: what ops did is not acme's
+		{w.user, "all=no", ""},
+	} {
+		if got := actions(c.key, c.query); got != c.want {
+			t.Errorf("%q gives %q, want %q", c.query, got, c.want)
+		}
+	}
+	if resp, body := w.do(w.user, "GET", "/api/v1/audit?all=true", "", ""); resp.StatusCode != 403 {
+		t.Errorf("all without an admin key: %d %s", resp.StatusCode, body)
+	}
+	resp, body := w.do(w.user, "GET", "/api/v1/audit?cursor=nonsense", "", "")
+	if p := read[server.Problem](t, body); resp.StatusCode != 400 || p.Field != "cursor" {
+		t.Errorf("a wrong cursor: %d %s", resp.StatusCode, body)
+	}
+}
+
+// TestWrongForm wants 422 in the form that clients of other services know.
+func TestWrongForm(t *testing.T) {
+	w := start(t)
+	for name, c := range map[string]struct {
+		method, path, body string
+		kind, loc, msg     string
+	}{
+		"Q2: no body":           {"POST", "/keys", ``, "missing", `["body"]`, "missing"},
+		"Q3: no boolean":        {"POST", "/keys", `{"admin":"maybe"}`, "bool_parsing", `["body","admin"]`, "true or false"},
+		"object for a boolean":  {"POST", "/keys", `{"admin":{"x":1}}`, "bool_parsing", `["body","admin"]`, ""},
+		"null for a boolean":    {"POST", "/keys", `{"admin":null}`, "bool_parsing", `["body","admin"]`, ""},
+		"number for a text":     {"POST", "/keys", `{"name":5}`, "string_type", `["body","name"]`, ""},
+		"unknown field":         {"POST", "/keys", `{"onwer":"x"}`, "extra_forbidden", `["body","onwer"]`, "did you mean owner?"},
+		"unknown, unlike any":   {"POST", "/keys", `{"zzzzzzzz":1}`, "extra_forbidden", `["body","zzzzzzzz"]`, "no such field"},
+		"list for an object":    {"POST", "/keys", `[]`, "dict_type", `["body"]`, ""},
+		"null":                  {"POST", "/keys", `null`, "dict_type", `["body"]`, ""},
+		"no JSON":               {"POST", "/keys", `{"name":`, "json_invalid", `["body"]`, "not valid JSON"},
+		"more than one value":   {"POST", "/keys", `{} {}`, "json_invalid", `["body"]`, ""},
+		"byte order mark":       {"POST", "/keys", "\ufeff{}", "json_invalid", `["body"]`, ""},
+		"no UTF-8":              {"POST", "/keys", "{\"name\":\"\xff\"}", "json_invalid", `["body"]`, "UTF-8"},
+		"NUL":                   {"POST", "/keys", "{\"name\":\"\x00\"}", "json_invalid", `["body"]`, ""},
+		"a name twice":          {"POST", "/keys", `{"name":"a","name":"b"}`, "json_invalid", `["body"]`, "twice"},
+		"a name twice, escaped": {"POST", "/keys", `{"name":"a","n\u0061me":"b"}`, "json_invalid", `["body"]`, "twice"},
+		"deep lists":            {"POST", "/keys", strings.Repeat("[", 400_000), "json_invalid", `["body"]`, "deep"},
+		"deep objects":          {"POST", "/keys", strings.Repeat(`{"a":`, 150_000), "json_invalid", `["body"]`, "deep"},
+		"a giant number":        {"POST", "/keys", `{"name":1e400}`, "json_invalid", `["body"]`, ""},
+		"no number":             {"GET", "/keys?limit=ten", ``, "int_parsing", `["query","limit"]`, ""},
+		"a number too large":    {"GET", "/keys?limit=9223372036854775808", ``, "int_parsing", `["query","limit"]`, ""},
+		"unknown parameter":     {"GET", "/keys?limt=1", ``, "extra_forbidden", `["query","limt"]`, "did you mean limit?"},
+		"no time":               {"GET", "/audit?since=yesterday", ``, "datetime_parsing", `["query","since"]`, ""},
+		"no boolean parameter":  {"GET", "/audit?all=maybe", ``, "value_error", `["query","all"]`, "true or false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resp, body := w.do(w.admin, c.method, "/api/v1"+c.path, "application/json", c.body)
+			p := read[rest.FormProblem](t, body)
+			if resp.StatusCode != 422 || len(p.Detail) != 1 {
+				t.Fatalf("%d %s", resp.StatusCode, body)
+			}
+			loc, err := json.Marshal(p.Detail[0].Loc)
+			if err != nil || p.Detail[0].Type != c.kind || string(loc) != c.loc || !strings.Contains(p.Detail[0].Msg, c.msg) || p.Detail[0].Msg == "" {
+				t.Errorf("%s", body)
+			}
+			if len(body) > 1000 || strings.Contains(body, "Go ") || strings.Contains(body, "struct") {
+				t.Errorf("the answer tells too much: %s", body)
+			}
+		})
+	}
+	resp, body := w.post("/api/v1/keys", `{"name":1,"owner":2,"x":3}`)
+	if p := read[rest.FormProblem](t, body); resp.StatusCode != 422 || len(p.Detail) != 3 {
+		t.Errorf("three mistakes at once: %d %s", resp.StatusCode, body)
+	}
+}
+
+// TestWrongValue wants 400 with the field and what is allowed.
+func TestWrongValue(t *testing.T) {
+	w := start(t)
+	for name, c := range map[string]struct{ method, path, body, field string }{
+		"owner":             {"POST", "/keys", `{"owner":"../x"}`, "owner"},
+		"owner, too long":   {"POST", "/keys", `{"owner":"` + strings.Repeat("a", 64) + `"}`, "owner"},
+		"name":              {"POST", "/keys", `{"name":"a\u001b[31m"}`, "name"},
+		"limit, too small":  {"GET", "/keys?limit=0", ``, "limit"},
+		"limit, negative":   {"GET", "/keys?limit=-1", ``, "limit"},
+		"limit, too large":  {"GET", "/keys?limit=1001", ``, "limit"},
+		"cursor of nothing": {"GET", "/keys?cursor=key_none", ``, "cursor"},
+		"order":             {"GET", "/audit?order=random", ``, "order"},
+		"sandbox of a mile": {"GET", "/audit?sandbox=" + strings.Repeat("a", 1000), ``, "sandbox"},
+		"value before form": {"GET", "/keys?limit=0&cursor=" + strings.Repeat("a", 1000), ``, "limit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resp, body := w.do(w.admin, c.method, "/api/v1"+c.path, "application/json", c.body)
+			p := read[server.Problem](t, body)
+			if resp.StatusCode != 400 || p.Code != server.CodeInvalidValue || p.Field != c.field || p.Allowed == "" || p.RequestID != resp.Header.Get("X-Request-ID") {
+				t.Errorf("%d %s", resp.StatusCode, body)
+			}
+		})
+	}
+}
+
+func TestOtherErrors(t *testing.T) {
+	w := start(t)
+	for name, c := range map[string]struct {
+		contentType, body string
+		status            int
+		code              server.Code
+	}{
+		"WEB-01: text":                   {"text/plain", `{}`, 415, server.CodeUnsupportedMedia},
+		"WEB-01: form":                   {"application/x-www-form-urlencoded", `{}`, 415, server.CodeUnsupportedMedia},
+		"WEB-01: multipart":              {"multipart/form-data; boundary=x", `{}`, 415, server.CodeUnsupportedMedia},
+		"API-01: 100 MiB":                {"application/json", strings.Repeat(" ", 100<<20), 413, server.CodeTooLarge},
+		"API-01: as long as allowed, +1": {"application/json", strings.Repeat(" ", server.MaxBody+1), 413, server.CodeTooLarge},
+	} {
+		resp, body := w.do(w.admin, "POST", "/api/v1/keys", c.contentType, c.body)
+		if p := read[server.Problem](t, body); resp.StatusCode != c.status || p.Code != c.code {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, body)
+		}
+	}
+	r, err := http.NewRequest("POST", w.url+"/api/v1/keys", struct{ io.Reader }{strings.NewReader(strings.Repeat(" ", server.MaxBody+1))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-API-Key", w.admin)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 413 {
+		t.Errorf("a body without a length: %d", resp.StatusCode)
+	}
+	if resp, body := w.do(w.admin, "PUT", "/api/v1/keys", "", ""); resp.StatusCode != 405 || read[server.Problem](t, body).Code != server.CodeMethodNotAllowed {
+		t.Errorf("another method: %d %s", resp.StatusCode, body)
+	}
+}
+
+// TestRoutesAreDocumented compares the router with the document: a route of the
+// door that the document lacks, and the reverse, fail.
+func TestRoutesAreDocumented(t *testing.T) {
+	w := start(t)
+	var document struct {
+		Paths map[string]map[string]struct {
+			Security  []map[string][]string
+			Responses map[string]any
+		}
+	}
+	if err := json.Unmarshal(w.api.Document(), &document); err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for path, methods := range document.Paths {
+		for method, op := range methods {
+			documented[strings.ToUpper(method)+" "+path] = true
+			if len(op.Security) == 0 || op.Responses["422"] == nil || op.Responses["default"] == nil {
+				t.Errorf("%s %s lacks its security or errors", method, path)
+			}
+		}
+	}
+	for _, route := range w.router.Routes() {
+		if !strings.Contains(route.Pattern, " "+rest.Prefix+"/") {
+			continue
+		}
+		if !documented[route.Pattern] {
+			t.Errorf("%s is not documented", route.Pattern)
+		}
+		delete(documented, route.Pattern)
+		if route.Access == auth.Open {
+			t.Errorf("%s is open", route.Pattern)
+		}
+	}
+	for pattern := range documented {
+		t.Errorf("%s is documented and isn't there", pattern)
+	}
+}
+
+func TestDocuments(t *testing.T) {
+	w := start(t)
+	resp, body := w.do(w.user, "GET", "/openapi.json", "", "")
+	if resp.StatusCode != 200 || body != string(w.api.Document()) || !strings.Contains(body, `"openapi": "3.1.0"`) {
+		t.Errorf("/openapi.json: %d, %d bytes", resp.StatusCode, len(body))
+	}
+	resp, body = w.do(w.user, "GET", "/docs", "", "")
+	for _, want := range []string{"<code>POST /api/v1/keys</code>", "invalid_value", "<code>owner</code>", "</html>"} {
+		if resp.StatusCode != 200 || !strings.Contains(body, want) {
+			t.Errorf("/docs: %d, without %q", resp.StatusCode, want)
+		}
+	}
+	if regexp.MustCompile(`(?i)<script|https?://|url\(|@import| on[a-z]+=`).MatchString(body) {
+		t.Error("/docs loads or runs something")
+	}
+	style := regexp.MustCompile(`(?s)<style>(.*)</style>`).FindStringSubmatch(body)
+	hash := sha256.Sum256([]byte(style[1]))
+	if csp := resp.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"'") || strings.Contains(csp, "unsafe") {
+		t.Errorf("/docs has the policy %q, which keeps its own style out", csp)
+	}
+	for _, path := range []string{"/docs", "/openapi.json"} {
+		if resp, _ := w.do("", "GET", path, "", ""); resp.StatusCode != 401 {
+			t.Errorf("%s without a key: %d", path, resp.StatusCode)
+		}
+	}
+}
+
+func TestDocumentIsCurrent(t *testing.T) {
+	const path = "../../../docs/openapi.json"
+	want := string(start(t).api.Document())
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("%s is not what the source says (%v): run make reference", path, err)
+	}
+}
+
+// FuzzBody sends bodies that somebody made up: never an error of ours.
+func FuzzBody(f *testing.F) {
+	for _, s := range []string{`{}`, `{"owner":"a","name":"b","admin":true}`, `{"admin":"y"}`, `{"a":{"b":[1,{"c":null}]}}`, `{"name":"\ud800"}`, `{"":""}`, `{"a.b[0]":1}`, "\xff", `{"admin":"\""}`} {
+		f.Add(s)
+	}
+	w := start(f)
+	f.Fuzz(func(t *testing.T, body string) {
+		w.t = t
+		resp, answer := w.post("/api/v1/keys", body)
+		switch resp.StatusCode {
+		case 201:
+		case 400:
+			if read[server.Problem](t, answer).Code != server.CodeInvalidValue {
+				t.Errorf("%q: %s", body, answer)
+			}
+		case 422:
+			if len(read[rest.FormProblem](t, answer).Detail) == 0 {
+				t.Errorf("%q: %s", body, answer)
+			}
+		default:
+			t.Errorf("%q: %d %s", body, resp.StatusCode, answer)
+		}
+		if !json.Valid([]byte(answer)) {
+			t.Errorf("%q is answered with %q", body, answer)
+		}
+	})
+}

@@ -1,0 +1,432 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"agentbox/internal/audit"
+	"agentbox/internal/auth"
+	"agentbox/internal/auth/authtest"
+	"agentbox/internal/server"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a running server.
+type world struct {
+	*server.Server
+	t           *testing.T
+	url, socket string
+	admin, user string // keys
+	log         *buffer
+	records     *records
+	client      *http.Client
+	stop        func() error
+	tcp         net.Addr
+}
+
+// buffer is a log that can be read while it is written.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+type records struct {
+	mu  sync.Mutex
+	all []audit.Record
+}
+
+func (r *records) Write(rec audit.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, rec)
+	return nil
+}
+
+func (r *records) list() []audit.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]audit.Record(nil), r.all...)
+}
+
+// start serves on a free port and a local socket, with routes added by add.
+func start(t *testing.T, policy auth.Policy, opts server.Options, add ...server.Route) *world {
+	t.Helper()
+	w := &world{t: t, log: &buffer{}, records: &records{}, client: &http.Client{Transport: &http.Transport{}}}
+	keyring := auth.NewKeyring(&authtest.Memory{})
+	var err error
+	if _, w.admin, err = keyring.Create(t.Context(), "ops", "", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, w.user, err = keyring.Create(t.Context(), "acme", "", false); err != nil {
+		t.Fatal(err)
+	}
+	gate, err := auth.NewGate(keyring, policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Gate, opts.Origins, opts.NoAuth, opts.Recorder = gate, gate.Origins(), policy.NoAuth, w.records
+	opts.Log = slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	w.Server = server.New(opts)
+	for _, r := range add {
+		w.Router().Handle(r)
+	}
+	w.listen()
+	return w
+}
+
+func (w *world) listen() {
+	w.t.Helper()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.socket = filepath.Join(w.t.TempDir(), "s")
+	local, err := server.ListenLocal(w.socket)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.tcp, w.url = tcp.Addr(), "http://"+tcp.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Serve(ctx, tcp, local) }()
+	var once sync.Once
+	w.stop = func() (err error) {
+		once.Do(func() { cancel(); err = <-done })
+		return err
+	}
+	w.t.Cleanup(func() {
+		w.client.CloseIdleConnections()
+		if err := w.stop(); err != nil {
+			w.t.Errorf("stopped with %v", err)
+		}
+	})
+}
+
+// do sends a request with headers in pairs.
+func (w *world) do(method, path string, body io.Reader, headers ...string) (*http.Response, string) {
+	w.t.Helper()
+	return w.with(w.client, method, w.url+path, body, headers...)
+}
+
+func (w *world) with(c *http.Client, method, url string, body io.Reader, headers ...string) (*http.Response, string) {
+	w.t.Helper()
+	r, err := http.NewRequest(method, url, body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	resp, err := c.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp, string(b)
+}
+
+// problem wants the one form of errors.
+func problem(t *testing.T, resp *http.Response, body string, status int, code server.Code) {
+	t.Helper()
+	var p server.Problem
+	if err := json.Unmarshal([]byte(body), &p); err != nil || resp.StatusCode != status || p.Code != code || p.Detail == "" ||
+		p.RequestID == "" || p.RequestID != resp.Header.Get("X-Request-ID") || resp.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("answered %d %s %q; want %d %s", resp.StatusCode, resp.Header, body, status, code)
+	}
+}
+
+func text(s string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, s) })
+}
+
+// echo answers with the length of what it got.
+var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		server.WriteError(w, r, err)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(len(b))
+})
+
+func TestOwnRoutes(t *testing.T) {
+	w := start(t, auth.Policy{}, server.Options{})
+	if resp, body := w.do("GET", "/health", nil); resp.StatusCode != 200 || body != "{\"status\":\"ok\"}\n" {
+		t.Errorf("/health: %d %q", resp.StatusCode, body)
+	}
+	if resp, body := w.do("GET", "/readiness", nil); resp.StatusCode != 200 || body != "{\"status\":\"ready\"}\n" {
+		t.Errorf("/readiness: %d %q", resp.StatusCode, body)
+	}
+	resp, body := w.do("GET", "/metrics", nil)
+	problem(t, resp, body, 401, server.CodeUnauthenticated)
+	resp, body = w.do("GET", "/metrics", nil, "X-API-Key", w.user)
+	problem(t, resp, body, 403, server.CodeForbidden)
+	resp, body = w.do("GET", "/debug/pprof/", nil, "X-API-Key", w.admin)
+	problem(t, resp, body, 404, server.CodeNotFound)
+	local := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", w.socket)
+	}}}
+	if resp, _ := w.with(local, "GET", "http://agentbox/debug/pprof/", nil); resp.StatusCode != 200 {
+		t.Errorf("/debug/pprof/ on the local socket: %d", resp.StatusCode)
+	}
+	if resp, _ := w.with(local, "GET", "http://agentbox/metrics", nil); resp.StatusCode != 200 {
+		t.Errorf("/metrics on the local socket: %d", resp.StatusCode)
+	}
+}
+
+// TestTEN08_AllRoutes goes through the router's own list.
+func TestTEN08_AllRoutes(t *testing.T) {
+	w := start(t, auth.Policy{}, server.Options{}, server.Route{Pattern: "POST /api/v1/things/{id}", Handler: text("in")})
+	open := []string{}
+	for _, route := range w.Router().Routes() {
+		method, path, _ := strings.Cut(strings.NewReplacer("{id}", "x", "{$}", "").Replace(route.Pattern), " ")
+		if route.Access == auth.Open {
+			open = append(open, path)
+			continue
+		}
+		for _, headers := range [][]string{{}, {"X-API-Key", "wrong"}, {"Authorization", "Bearer " + auth.Prefix + strings.Repeat("0", 40)}} {
+			resp, body := w.do(method, path+"?api_key="+w.admin, nil, headers...)
+			problem(t, resp, body, 401, server.CodeUnauthenticated)
+			if resp.Header.Get("WWW-Authenticate") == "" {
+				t.Errorf("%s: no WWW-Authenticate", path)
+			}
+		}
+	}
+	if strings.Join(open, " ") != "/health /readiness" {
+		t.Errorf("open without a key are %q", open)
+	}
+	resp, body := w.do("GET", "/nothing/here", nil)
+	problem(t, resp, body, 401, server.CodeUnauthenticated)
+	if n := len(w.records.list()); n < 5 {
+		t.Errorf("%d records of refused authentications", n)
+	}
+	for _, r := range w.records.list() {
+		if r.Action != audit.AuthRefused || r.RequestID == "" || r.Result != "unauthenticated" || strings.Contains(r.Details["path"], w.admin) {
+			t.Errorf("record %+v", r)
+		}
+	}
+	if strings.Contains(w.log.String(), strings.TrimPrefix(w.admin, auth.Prefix)) {
+		t.Error("a key is in the log")
+	}
+}
+
+// TestAPI09_OneReadingOfPaths: nothing gets round the gate or to another route
+// by another spelling of a path or method.
+func TestAPI09_OneReadingOfPaths(t *testing.T) {
+	w := start(t, auth.Policy{}, server.Options{},
+		server.Route{Pattern: "GET /api/v1/admin", Access: auth.NeedAdmin, Handler: text("ADMIN")},
+		server.Route{Pattern: "GET /api/v1/things/{id}", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "thing "+r.PathValue("id"))
+		})})
+	for _, path := range []string{
+		"/api/v1/things/../admin", "/api/v1//admin", "//api/v1/admin", "/api/v1/./admin", "/api/v1/%2e%2e/v1/admin", "/api/v1/things/%2e%2e%2fadmin",
+		"/api/v1/admin/", "/API/v1/admin", "/api/v1/admin;x", "/api/v1/admin%00", "/api/v1/%61dmin", "/api/v1/admin%2f", "/", "//", "/api/v1/things/..%2f..%2fadmin",
+	} {
+		for _, headers := range [][]string{{"X-API-Key", w.user}, {"X-API-Key", w.user, "X-Original-URL", "/api/v1/admin"}, {"X-API-Key", w.user, "X-HTTP-Method-Override", "GET", "X-Rewrite-URL", "/api/v1/admin"}} {
+			resp, body := w.do("GET", path, nil, headers...)
+			if strings.Contains(body, "ADMIN") || resp.StatusCode/100 != 4 {
+				t.Errorf("%s: %d %q", path, resp.StatusCode, body)
+			}
+		}
+	}
+	resp, body := w.do("POST", "/api/v1/things/x", nil, "X-API-Key", w.user, "X-HTTP-Method-Override", "GET")
+	problem(t, resp, body, 405, server.CodeMethodNotAllowed)
+	if allow := resp.Header.Get("Allow"); !strings.Contains(allow, "GET") {
+		t.Errorf("Allow is %q", allow)
+	}
+	resp, body = w.do("TRACE", "/api/v1/things/x", nil, "X-API-Key", w.user)
+	problem(t, resp, body, 404, server.CodeNotFound)
+	if resp, body := w.do("GET", "/api/v1/things/a%2Fb", nil, "X-API-Key", w.user); resp.StatusCode != 200 || body != "thing a/b" {
+		t.Errorf("an id with a slash: %d %q", resp.StatusCode, body)
+	}
+}
+
+// TestWEB12_Headers are on every answer.
+func TestWEB12_Headers(t *testing.T) {
+	w := start(t, auth.Policy{}, server.Options{}, server.Route{Pattern: "GET /x", Handler: text("<script>")})
+	for _, path := range []string{"/health", "/x", "/none"} {
+		for _, key := range []string{"", w.user} {
+			resp, _ := w.do("GET", path, nil, "X-API-Key", key)
+			for name, want := range map[string]string{
+				"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
+				"Content-Security-Policy": "frame-ancestors 'none'", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
+			} {
+				if got := resp.Header.Get(name); !strings.Contains(got, want) {
+					t.Errorf("%s: %s is %q", path, name, got)
+				}
+			}
+			if resp.Header.Get("Server") != "" || len(resp.Cookies()) > 0 {
+				t.Errorf("%s: %v", path, resp.Header)
+			}
+		}
+	}
+}
+
+// TestWEB01_NoStateChange sends what a page of another site can make a browser
+// send, to a server without keys.
+func TestWEB01_NoStateChange(t *testing.T) {
+	changed := false
+	w := start(t, auth.Policy{NoAuth: true, AllowOrigin: []string{"https://app.example"}}, server.Options{},
+		server.Route{Pattern: "GET /terminal", Stream: true, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { changed = true })},
+		server.Route{Pattern: "POST /x", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { changed = true })})
+	for _, headers := range [][]string{
+		{"Origin", "http://evil.test", "Content-Type", "text/plain"},
+		{"Origin", "null", "Content-Type", "application/x-www-form-urlencoded"},
+		{"Sec-Fetch-Site", "cross-site", "Content-Type", "multipart/form-data; boundary=x"},
+		{"Host", "evil.test"},
+		{"Host", "127.0.0.1.evil.test", "Origin", "http://127.0.0.1.evil.test", "Sec-Fetch-Site", "same-origin"},
+	} {
+		resp, body := w.do("POST", "/x", strings.NewReader("{}"), headers...)
+		problem(t, resp, body, 403, server.CodeForbidden)
+		if resp.Header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%q may read the answer", headers)
+		}
+	}
+	for _, origin := range []string{"http://evil.test", "null", "http://127.0.0.1.evil.test"} { // WEB-03
+		resp, body := w.do("GET", "/terminal", nil, "Origin", origin, "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==")
+		problem(t, resp, body, 403, server.CodeForbidden)
+	}
+	resp, body := w.do("OPTIONS", "/x", nil, "Origin", "http://evil.test", "Access-Control-Request-Method", "POST")
+	problem(t, resp, body, 403, server.CodeForbidden)
+	if changed {
+		t.Fatal("a page of another site has changed something")
+	}
+	resp, _ = w.do("OPTIONS", "/x", nil, "Origin", "https://app.example", "Access-Control-Request-Method", "POST")
+	if resp.StatusCode != 204 || resp.Header.Get("Access-Control-Allow-Origin") != "https://app.example" || !strings.Contains(resp.Header.Get("Access-Control-Allow-Headers"), "X-API-Key") {
+		t.Errorf("preflight of an allowed origin: %d %v", resp.StatusCode, resp.Header)
+	}
+	resp, _ = w.do("POST", "/x", nil, "Origin", "https://app.example", "Sec-Fetch-Site", "cross-site")
+	if resp.StatusCode != 200 || !changed || resp.Header.Get("Access-Control-Allow-Origin") != "https://app.example" || resp.Header.Get("Vary") != "Origin" {
+		t.Errorf("an allowed origin: %d %v", resp.StatusCode, resp.Header)
+	}
+}
+
+func TestRequestID(t *testing.T) {
+	w := start(t, auth.Policy{}, server.Options{}, server.Route{Pattern: "GET /x", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := server.Caller(r.Context())
+		_, _ = io.WriteString(w, c.Owner+" "+c.RequestID)
+	})})
+	resp, body := w.do("GET", "/x", nil, "X-API-Key", w.user, "X-Request-ID", "mine-1.2_3")
+	if resp.Header.Get("X-Request-ID") != "mine-1.2_3" || body != "acme mine-1.2_3" || !strings.Contains(w.log.String(), "request_id=mine-1.2_3") {
+		t.Errorf("answered %v %q", resp.Header, body)
+	}
+	for _, bad := range []string{"", "a b", "a\"b", "é", strings.Repeat("a", 129), "<x>", "a;b"} {
+		resp, body := w.do("GET", "/x", nil, "X-API-Key", w.user, "X-Request-ID", bad)
+		if id := resp.Header.Get("X-Request-ID"); id == bad || len(id) != 32 || body != "acme "+id {
+			t.Errorf("%q became %q", bad, id)
+		}
+	}
+}
+
+// TestLEAK10_Errors shows of errors what is meant for callers.
+func TestLEAK10_Errors(t *testing.T) {
+	for name, c := range errorCases {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, auth.Policy{NoAuth: true}, server.Options{}, server.Route{Pattern: "GET /x", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if c.err == nil {
+					panic("secret at /var/lib/agentbox")
+				}
+				server.WriteError(w, r, c.err)
+			})})
+			resp, body := w.do("GET", "/x", nil)
+			problem(t, resp, body, c.status, c.code)
+			for _, leak := range []string{"/var/lib", "secret", "goroutine", ".go:", "runtime"} {
+				if strings.Contains(body, leak) {
+					t.Errorf("the answer has %q: %s", leak, body)
+				}
+			}
+			if c.want != "" && !strings.Contains(body, c.want) {
+				t.Errorf("the answer lacks %q: %s", c.want, body)
+			}
+			if c.err == nil && !strings.Contains(w.log.String(), "secret at /var/lib/agentbox") {
+				t.Error("the log does not tell about the panic")
+			}
+		})
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	w := start(t, auth.Policy{}, server.Options{}, server.Route{Pattern: "GET /things/{id}", Handler: text("x")})
+	for _, id := range []string{"1", "2", "3"} {
+		w.do("GET", "/things/"+id, nil, "X-API-Key", w.user)
+		w.do("GET", "/none/"+id, nil, "X-API-Key", w.user)
+	}
+	w.do("BREW", "/things/1", nil, "X-API-Key", w.user)
+	_, body := w.do("GET", "/metrics", nil, "X-API-Key", w.admin)
+	for _, want := range []string{
+		`http_requests_total{method="GET",path="/things/{id}",status="200",status_code="200"} 3`,
+		`http_requests_total{method="GET",path="other",status="404",status_code="404"} 3`,
+		`http_requests_total{method="other",path="other",status="405",status_code="405"} 1`,
+		`http_request_latency_seconds_count{method="GET",path="/things/{id}"} 3`,
+		`http_request_duration_seconds_bucket{method="GET",path="/things/{id}",le="10"} 3`,
+		`agentbox_http_requests_in_flight 0`,
+	} {
+		if !strings.Contains(body, want+"\n") {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+	if strings.Contains(body, "/things/1") || strings.Contains(body, "BREW") {
+		t.Error("what clients send is in the metrics")
+	}
+}
+
+// TestMetricsListener needs no key, and is for this machine.
+func TestMetricsListener(t *testing.T) {
+	w := start(t, auth.Policy{}, server.Options{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.ServeMetrics(ctx, l) }()
+	url := "http://" + l.Addr().String()
+	if resp, body := w.with(w.client, "GET", url+"/metrics", nil); resp.StatusCode != 200 || !strings.Contains(body, "agentbox_http_requests_in_flight") {
+		t.Errorf("/metrics: %d", resp.StatusCode)
+	}
+	resp, body := w.with(w.client, "GET", url+"/metrics", nil, "Host", "evil.test")
+	problem(t, resp, body, 403, server.CodeForbidden)
+	resp, body = w.with(w.client, "GET", url+"/debug/pprof/", nil)
+	problem(t, resp, body, 404, server.CodeNotFound)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if l, err = net.Listen("tcp", "0.0.0.0:0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.ServeMetrics(t.Context(), l); err == nil || !strings.Contains(err.Error(), "this machine") {
+		t.Errorf("served all interfaces: %v", err)
+	}
+}
