@@ -87,6 +87,9 @@ func TestBackground(t *testing.T) {
 	}
 	d.kill()
 	d = r.open()
+	if again := d.get(sb.UID); again.Epoch <= sb.Epoch {
+		t.Errorf("the sessions have the epochs %d and %d", sb.Epoch, again.Epoch)
+	}
 	if info, err := d.ExecInfo(t.Context(), acme, sb.UID, done, true); err != nil || info.Result.ExitCode != 7 || string(info.Result.Stdout) != "result\n" {
 		t.Errorf("a result of before: %+v, %v", info, err)
 	}

@@ -57,10 +57,14 @@ func (m *Manager) changeNow(ctx context.Context, b *box, f func(context.Context,
 	if b.isGone() {
 		return b.goneErr()
 	}
-	if b.why().reason != "" {
+	err := error(nil)
+	if b.why().reason == "" {
+		err = f(b.work(ctx), b)
+	}
+	if b.why().reason != "" { // before or meanwhile: then a failure is no wonder
 		return b.stateErr("Sandbox is being destroyed")
 	}
-	return f(b.work(ctx), b)
+	return err
 }
 
 // stateErr says that the state of the sandbox does not allow a call.
