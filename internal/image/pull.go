@@ -38,7 +38,7 @@ func (s *Store) Pull(ctx context.Context, reference string, opts PullOptions) (i
 	}
 	defer r.Close()
 	in := s.newIntake()
-	defer func() { err = errors.Join(err, in.close(), s.tidy(ctx, err)) }()
+	defer func() { err = errors.Join(s.explainFull(err), in.close(), s.tidy(ctx, err)) }()
 	p := newPullProgress(load.Progress)
 	found, err := r.Pull(ctx, ref, load.Platform, in, p.layer)
 	if err != nil {

@@ -215,10 +215,14 @@ func (s *Store) save(r record) error {
 		return fmt.Errorf("write image %q: %w", r.Name, err)
 	}
 	_, err = f.Write(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = publish(tmp, s.recordPath(r.Name))
+	}
+	if err != nil {
+		_ = os.Remove(tmp) // if it is still there
 		return fmt.Errorf("write image %q: %w", r.Name, err)
 	}
-	return publish(tmp, s.recordPath(r.Name))
+	return nil
 }
 
 // publish renames a finished file and makes the name durable.
@@ -252,7 +256,7 @@ func (s *Store) Resolve(ctx context.Context, name string) (Image, error) {
 func (s *Store) Acquire(ctx context.Context, name string) (img Image, release func(), err error) {
 	r, f, err := s.current(ctx, name)
 	if err != nil {
-		return Image{}, nil, err
+		return Image{}, nil, s.explainFull(err)
 	}
 	st, err := f.Stat()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -38,8 +39,8 @@ func (r *Registry) Pull(ctx context.Context, ref Ref, platform string, into Laye
 		if err == nil {
 			return img, nil
 		}
-		if errs = errors.Join(errs, err); ctx.Err() != nil {
-			break
+		if errs = errors.Join(errs, err); ctx.Err() != nil || errors.Is(err, syscall.ENOSPC) {
+			break // the next one can't help
 		}
 	}
 	return Image{}, errs
@@ -51,6 +52,9 @@ func (r *Registry) pullFrom(ctx context.Context, e *endpoint, ref Ref, platform 
 	}
 	img, err := r.describe(ctx, e, ref, platform)
 	if err != nil {
+		return Image{}, err
+	}
+	if err := into.Room(img); err != nil {
 		return Image{}, err
 	}
 	all, ctx := errgroup.WithContext(ctx)
