@@ -61,6 +61,9 @@ func bootArgs(args []string) ([]string, error) {
 			return nil, err
 		}
 	}
+	if err := keepCPUID(); err != nil {
+		return nil, err
+	}
 	useCompiledFilters()
 	allowInodeLimits()
 
