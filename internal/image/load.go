@@ -108,7 +108,7 @@ func (s *Store) seekable(ctx context.Context, r io.Reader, report func(Event)) (
 	report(Event{Phase: "read", Percent: -1, Line: "reading the archive"})
 	z, err := oci.Decompress(bufio.NewReaderSize(contextReader{ctx, r}, 1<<18))
 	if err != nil {
-		return nil, nil, fmt.Errorf("read image archive: %w", err)
+		return nil, nil, fmt.Errorf("this is no image archive, or it is damaged: %w", err)
 	}
 	defer z.Close()
 	f, err := s.tempFile(ctx)

@@ -170,8 +170,11 @@ func (s *Store) find(name string) (record, error) {
 
 // howToGet says how an image comes here.
 func howToGet(name string) string {
-	if HasRecipe(name) || validName.MatchString(name) {
-		return "agentbox images build " + name + ", or load or pull it"
+	switch {
+	case HasRecipe(name):
+		return "agentbox images build " + name
+	case validName.MatchString(name):
+		return "agentbox images build " + name + " --recipe FILE, or load or pull it"
 	}
 	return "agentbox images pull " + name
 }

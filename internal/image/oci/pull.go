@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -59,15 +60,24 @@ func (r *Registry) pullFrom(ctx context.Context, e *endpoint, ref Ref, platform 
 	}
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(r.opts.Parallel)
-	seen := map[string]bool{}
-	for _, l := range img.Layers {
-		if seen[l.Digest] {
-			continue
-		}
-		seen[l.Digest] = true
+	layers := distinct(img.Layers)
+	for _, l := range layers { // so that the sum is known from the beginning
+		report(Progress{l.Digest, 0, l.Size})
+	}
+	for _, l := range layers {
 		all.Go(func() error { return r.fetchLayer(ctx, e, l, into, report) })
 	}
 	return img, all.Wait()
+}
+
+// distinct are the layers, each once.
+func distinct(all []Layer) []Layer {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(all), func(l Layer) bool {
+		again := seen[l.Digest]
+		seen[l.Digest] = true
+		return again
+	})
 }
 
 // describe fetches manifest and configuration.
