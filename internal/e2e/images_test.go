@@ -71,11 +71,16 @@ func tree(t *testing.T, files map[string][]byte) []byte {
 
 func imageOf(t *testing.T, cfg v1.Config, layer []byte) v1.Image {
 	t.Helper()
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil })
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: "amd64", Config: cfg})
 	if err != nil {
 		t.Fatal(err)
 	}
-	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: "amd64", Config: cfg})
+	return appendLayer(t, img, layer)
+}
+
+func appendLayer(t *testing.T, img v1.Image, layer []byte) v1.Image {
+	t.Helper()
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
