@@ -33,7 +33,7 @@ func (o LoadOptions) withDefaults() (LoadOptions, error) {
 	}
 	if o.Name != "" {
 		var err error
-		if o.Name, err = fullName(o.Name); err != nil {
+		if o.Name, err = fullName(o.Name, ""); err != nil {
 			return o, err
 		}
 	}
@@ -41,14 +41,18 @@ func (o LoadOptions) withDefaults() (LoadOptions, error) {
 }
 
 // fullName is the name that a record gets for what somebody calls an image: a
-// local name as it stands, or a reference in its full form.
-func fullName(name string) (string, error) {
+// local name as it stands, or a reference in its full form. A digest in it is a
+// promise, which only the image of that digest keeps.
+func fullName(name, digest string) (string, error) {
 	if validName.MatchString(name) {
 		return name, nil
 	}
 	ref, err := oci.ParseRef(name)
 	if err != nil {
 		return "", err
+	}
+	if d := ref.Digest(); d != "" && d != digest {
+		return "", fmt.Errorf("an image of an archive can't be called %s, after a digest that is not known to be its own: name it with --name: %w", ref, errdefs.ErrInvalidArgument)
 	}
 	return ref.String(), nil
 }
@@ -160,7 +164,7 @@ func namesFor(img *oci.Stored, given string) ([]string, error) {
 	}
 	var names []string
 	for _, n := range img.Names {
-		full, err := fullName(n)
+		full, err := fullName(n, img.Digest)
 		if err != nil {
 			return nil, err
 		}

@@ -60,6 +60,14 @@ func (r Ref) String() string {
 	return s + ":" + r.ref.Identifier()
 }
 
+// Digest is the digest that the reference names, "" if it names a tag.
+func (r Ref) Digest() string {
+	if d, ok := r.ref.(name.Digest); ok {
+		return d.DigestStr()
+	}
+	return ""
+}
+
 // Registry is the host that the reference names.
 func (r Ref) Registry() string { return r.ref.Context().RegistryStr() }
 
