@@ -18,21 +18,17 @@ import (
 // ENOSPC.
 type fullError struct {
 	dir        string
-	need, free int64 // bytes; need is 0 when nobody knows
-	cause      error // what could not be written; nil: nothing was tried
+	need, free int64 // bytes, when nothing was tried
+	cause      error // what could not be written
 }
 
 // Error implements error.
 func (e *fullError) Error() string {
-	const mb = 1e6
-	s := "the disk has no room"
-	if e.cause != nil {
-		s = e.cause.Error()
+	const mb, help = 1e6, ": make room (agentbox images prune), or use another disk (--data-dir)"
+	if e.cause != nil { // what is free by now says nothing: what was written is being removed
+		return fmt.Sprintf("%v: the disk of %s filled up%s", e.cause, e.dir, help)
 	}
-	if e.need > 0 {
-		s += fmt.Sprintf(": about %.1f MB are needed", float64(e.need)/mb)
-	}
-	return s + fmt.Sprintf(", %.1f MB are free in %s: make room (agentbox images prune), or use another disk (--data-dir)", float64(e.free)/mb, e.dir)
+	return fmt.Sprintf("the disk has no room: about %.1f MB are needed, %.1f MB are free in %s%s", float64(e.need)/mb, float64(e.free)/mb, e.dir, help)
 }
 
 // Unwrap implements errors.
@@ -68,8 +64,7 @@ func (s *Store) explainFull(err error) error {
 	if !isFull(err) || errors.As(err, &told) {
 		return err
 	}
-	free, _ := s.free() // the error says enough without
-	return &fullError{dir: s.dir, free: free, cause: err}
+	return &fullError{dir: s.dir, cause: err}
 }
 
 // allocated is what a file takes of the disk; 0 when it is not there.
