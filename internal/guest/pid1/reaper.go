@@ -38,6 +38,8 @@ const (
 	// shortCommand is how long the reaper does not wait for a command. It bounds
 	// how late the end of one is seen whose output is still open.
 	shortCommand = 10 * time.Millisecond
+	// series is the same for commands that come one after the other.
+	series = 100 * time.Millisecond
 )
 
 func newReaper() *reaper {
@@ -62,17 +64,21 @@ func (r *reaper) run() {
 	}
 }
 
-// rest returns when nothing was launched for a while, or something ends.
+// rest returns when nothing was launched for a while, or something ends, or
+// commands have come one after the other for long.
 func (r *reaper) rest() {
-	t := time.NewTimer(shortCommand)
-	defer t.Stop()
+	quiet, long := time.NewTimer(shortCommand), time.NewTimer(series)
+	defer quiet.Stop()
+	defer long.Stop()
 	for {
 		select {
 		case <-r.kick:
-			t.Reset(shortCommand)
+			quiet.Reset(shortCommand)
 		case <-r.wait:
 			return
-		case <-t.C:
+		case <-quiet.C:
+			return
+		case <-long.C:
 			return
 		}
 	}
