@@ -30,6 +30,7 @@ step() {
 	echo "$1" >>"$state"
 }
 step "interpreters start 400 times" TestB237 ./internal/e2e
+step "what the names of images promise" '(TestAliases|TestB259|TestB262)' ./internal/e2e
 step "1,000,000 files" TestRES06_Million ./internal/e2e
 step "100 cycles of one process" TestCyclesOfOneProcess ./internal/e2e/soak
 step "500 cycles, 50 killed" TestCycles ./internal/e2e/soak

@@ -102,7 +102,7 @@ func (b *Box) connect(ctx context.Context, epoch uint64, c *Config) error {
 	}
 	s, err := client.New(ctx, conn, o)
 	if err != nil {
-		return fmt.Errorf("greet the sandbox's agent: %w", errors.Join(err, b.why(ctx)))
+		return fmt.Errorf("greet the sandbox's agent: %w", errors.Join(err, b.why(ctx, err)))
 	}
 	b.mu.Lock()
 	old := b.session

@@ -24,7 +24,7 @@ func (b *Box) Start(ctx context.Context, id string, cmd sandbox.Command, out cli
 		if s.Err() == nil && !errdefs.IsUnavailable(err) {
 			return nil, err
 		}
-		return nil, errors.Join(b.why(ctx), err)
+		return nil, errors.Join(b.why(ctx, err), err)
 	}
 	b.mu.Lock()
 	b.kills[p.ID()] = before
@@ -63,7 +63,7 @@ func (b *Box) Wait(ctx context.Context, p *client.Process) (*sandbox.Result, err
 		}
 		return res, nil
 	}
-	ev := b.death(ctx)
+	ev := b.death(ctx, err)
 	if ev == nil {
 		return res, err
 	}
@@ -92,8 +92,12 @@ func (b *Box) memoryText() string {
 }
 
 // death waits briefly for the back end's word on why the sandbox ended: it
-// comes some milliseconds after the stream broke.
-func (b *Box) death(ctx context.Context) *runtime.Event {
+// comes some milliseconds after the stream broke. A sandbox whose agent answered,
+// be it with an error, is not waited for.
+func (b *Box) death(ctx context.Context, failed error) *runtime.Event {
+	if client.Told(failed) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	select {
@@ -104,9 +108,10 @@ func (b *Box) death(ctx context.Context) *runtime.Event {
 	}
 }
 
-// why is the sandbox's death as an error, nil when it lives.
-func (b *Box) why(ctx context.Context) error {
-	if ev := b.death(ctx); ev != nil {
+// why is the sandbox's death as an error, nil when it lives. failed is what
+// raises the question.
+func (b *Box) why(ctx context.Context, failed error) error {
+	if ev := b.death(ctx, failed); ev != nil {
 		if ev.Reason == sandbox.ReasonOOM {
 			return errors.New(b.memoryText())
 		}
