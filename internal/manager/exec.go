@@ -29,8 +29,13 @@ const execIDLen = 10
 
 // StartExec starts a command in the caller's sandbox and returns when it runs or
 // waits for its turn. The caller either waits for it to end or leaves it with
-// Detach or Abandon. One with Background is detached already.
+// Detach or Abandon. One with Background is detached already. A timeout of 0 is
+// the policy's, for a background command none.
 func (m *Manager) StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output) (*Exec, error) {
+	cmd, err := m.policy.command(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("run a command: %w", err)
+	}
 	e, err := m.exec(ctx, c, id, func(l *live.Box) (*client.Process, error) {
 		return l.Start(ctx, ids.Hex(execIDLen), cmd, out)
 	})

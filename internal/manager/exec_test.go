@@ -162,6 +162,32 @@ func TestSignalAndTimeout(t *testing.T) {
 	}
 }
 
+func TestPolicyOfCommands(t *testing.T) {
+	r := newRig(t)
+	r.policy.ExecTimeout, r.policy.MaxExecTimeout = 100*time.Millisecond, time.Hour
+	d := r.open()
+	sb := d.create(sandbox.CreateRequest{})
+	if res := d.sh(sb.UID, "sleep infinity"); res.Outcome != sandbox.TimedOut {
+		t.Errorf("without a timeout: %+v", res)
+	}
+	for _, wrong := range []time.Duration{-1, 2 * time.Hour, 1 << 62} {
+		_, err := d.Exec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "true", Timeout: wrong}, nil)
+		var inv *sandbox.InvalidError
+		if !errors.As(err, &inv) || inv.Field != "timeout" {
+			t.Errorf("%v: %v", wrong, err)
+		}
+	}
+	// B056: a command in the background does not end by the default.
+	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity", Background: true}, nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := d.WaitExec(t.Context(), acme, sb.UID, e.ID(), 300*time.Millisecond, false)
+	if err != nil || info.Result.Outcome != sandbox.Running {
+		t.Errorf("in the background: %+v, %v", info, err)
+	}
+}
+
 // A session that breaks while the sandbox lives is replaced at the next use.
 func TestBrokenSession(t *testing.T) {
 	d := newRig(t).open()

@@ -120,6 +120,9 @@ func (m *Manager) reach(ctx context.Context, b *box) (*live.Box, error) {
 	if l := b.running(); l != nil && open(l) {
 		return l, nil
 	}
+	if m.ctx.Err() != nil {
+		return nil, errDraining
+	}
 	if err := b.lock(ctx); err != nil {
 		return nil, err
 	}
