@@ -108,7 +108,7 @@ func (m *Manager) outlast(b *box, execID string) {
 		l, err := m.reach(m.ctx, b)
 		if err == nil {
 			_, err = l.Session().WaitExec(m.ctx, execID, 0, false)
-			if err == nil || open(l) {
+			if err == nil || connected(l) {
 				return // it ended, or is not known any more
 			}
 		} else if b.status() != sandbox.Live || b.isGone() {

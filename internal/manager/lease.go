@@ -117,7 +117,7 @@ func (m *Manager) peek(ctx context.Context, c sandbox.Caller, id string) (*box, 
 // reach returns the running sandbox with a session that is open, a new one if the
 // last one broke.
 func (m *Manager) reach(ctx context.Context, b *box) (*live.Box, error) {
-	if l := b.running(); l != nil && open(l) {
+	if l := b.running(); l != nil && connected(l) {
 		return l, nil
 	}
 	if m.ctx.Err() != nil {
@@ -133,7 +133,7 @@ func (m *Manager) reach(ctx context.Context, b *box) (*live.Box, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case l != nil && open(l):
+	case l != nil && connected(l):
 		return l, nil // somebody else was faster
 	}
 	ctx = b.work(ctx)
@@ -151,7 +151,7 @@ func (m *Manager) reach(ctx context.Context, b *box) (*live.Box, error) {
 	return l, l.Renew(ctx, rec.Epoch)
 }
 
-func open(l *live.Box) bool {
+func connected(l *live.Box) bool {
 	select {
 	case <-l.Session().Done():
 		return false
@@ -169,9 +169,17 @@ type Conn struct {
 // Dial connects to a TCP port on the loopback interface of the caller's sandbox.
 // The context bounds the connecting only.
 func (m *Manager) Dial(ctx context.Context, c sandbox.Caller, id string, port int) (*Conn, error) {
-	l, err := m.Acquire(ctx, c, id)
+	b, err := m.find(ctx, c, id)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("dial port %d: %w", port, err)
+	}
+	return m.dial(ctx, b, port)
+}
+
+func (m *Manager) dial(ctx context.Context, b *box, port int) (*Conn, error) {
+	l, err := m.lease(ctx, b)
+	if err != nil {
+		return nil, fmt.Errorf("dial port %d: %w", port, err)
 	}
 	conn, err := l.Session().DialPort(ctx, port)
 	if err != nil {

@@ -120,7 +120,7 @@ func (m *Manager) Close() error {
 	m.stop()
 	m.tasks.Wait()
 	for _, b := range m.index.all() {
-		if l := b.takeLive(); l != nil {
+		if l := m.halt(b); l != nil {
 			l.LetGo()
 		}
 	}

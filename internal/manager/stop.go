@@ -81,7 +81,7 @@ func (m *Manager) stopNow(ctx context.Context, b *box, why doom) error {
 	if err := m.transition(ctx, b, sandbox.Stopping, why, nil); err != nil {
 		return err
 	}
-	if l := b.takeLive(); l != nil {
+	if l := m.halt(b); l != nil {
 		l.End(why.reason, why.text)
 	}
 	if err := m.opts.Runtime.Stop(ctx, b.uid()); err != nil {
@@ -113,7 +113,7 @@ func (m *Manager) startNow(ctx context.Context, b *box) error {
 		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = now().Round(0) })
 		if err == nil {
 			b.begun()
-			m.runs(b, l)
+			m.runs(b, l, m.listenAgain(ctx, b))
 			return nil
 		}
 		l.LetGo()

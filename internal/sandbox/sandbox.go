@@ -34,6 +34,10 @@ type Sandbox struct {
 	// this host can't enforce (Limit…).
 	Require, NotEnforced []string
 
+	// Ports lead from the host's loopback interface into the sandbox while it
+	// runs.
+	Ports []Port
+
 	OnIdle OnIdle
 	// IdleTimeout is how long a running sandbox may do nothing, Lifetime how
 	// long it may exist before Expires; Never: no end.
@@ -50,6 +54,10 @@ type Alias struct {
 	Kind  string // which door's form it is
 	Value string
 }
+
+// Port is a TCP port of the sandbox and one of the host that leads to it. A
+// request may leave Host 0: any that is free.
+type Port struct{ Guest, Host uint16 }
 
 // Never is a timeout that does not end anything.
 const Never time.Duration = -1
