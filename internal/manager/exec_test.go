@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -229,7 +230,7 @@ func TestPortsAndFiles(t *testing.T) {
 	if _, err := c.Write([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Read(back); err != nil || string(back) != "hello" {
+	if _, err := io.ReadFull(c, back); err != nil || string(back) != "hello" {
 		t.Errorf("got %q, %v", back, err)
 	}
 	if _, err := d.Dial(t.Context(), acme, sb.UID, 8081); !errdefs.IsUnavailable(err) {
