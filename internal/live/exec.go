@@ -53,14 +53,8 @@ func (b *Box) Wait(ctx context.Context, p *client.Process) (*sandbox.Result, err
 	if ctx.Err() != nil && err != nil {
 		return res, ctx.Err()
 	}
-	b.mu.Lock()
-	before, mine := b.kills[p.ID()]
-	delete(b.kills, p.ID())
-	b.mu.Unlock()
 	if err == nil && res.Outcome != sandbox.Lost {
-		if mine && killed(res) && b.oomKills(ctx) > before {
-			b.outOfMemory(res)
-		}
+		b.Judge(ctx, res)
 		return res, nil
 	}
 	ev := b.death(ctx, err)
@@ -73,6 +67,35 @@ func (b *Box) Wait(ctx context.Context, p *client.Process) (*sandbox.Result, err
 	}
 	return res, nil
 }
+
+// Judge makes a result OOM if the host's out-of-memory killer is behind it. The
+// agent can't know that. The first judgement of a command counts; of commands that
+// another process started nothing is known.
+func (b *Box) Judge(ctx context.Context, r *sandbox.Result) {
+	if r.Outcome == sandbox.Running {
+		return
+	}
+	b.mu.Lock()
+	before, mine := b.kills[r.ExecID]
+	_, oom := b.ooms[r.ExecID]
+	b.mu.Unlock()
+	oom = oom || mine && killed(r) && b.oomKills(ctx) > before
+	b.mu.Lock()
+	delete(b.kills, r.ExecID)
+	if oom {
+		if len(b.ooms) >= maxVerdicts {
+			clear(b.ooms)
+		}
+		b.ooms[r.ExecID] = struct{}{}
+	}
+	b.mu.Unlock()
+	if oom {
+		b.outOfMemory(r)
+	}
+}
+
+// maxVerdicts is how many judgements are kept for those who ask again.
+const maxVerdicts = 1024
 
 // killed reports a result that the host's out-of-memory killer may be behind:
 // SIGKILL, of the command itself or of the one that a shell waited for. The host

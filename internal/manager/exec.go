@@ -92,14 +92,21 @@ func (e *Exec) follow() {
 	defer e.lease.Release()
 	e.res, e.err = e.live.Wait(e.m.ctx, e.p)
 	close(e.done)
-	if e.err == nil && e.res.Outcome == sandbox.OOM {
-		ev := e.m.event(e.lease.Sandbox(), sandbox.EventOOM)
-		ev.Reason, ev.Detail = sandbox.ReasonOOM, e.res.Reason
-		e.m.addEvent(e.m.ctx, e.lease.b, ev)
-	}
 	if e.err != nil {
 		e.m.outlast(e.lease.b, e.p.ID())
+		return
 	}
+	e.m.noteOOM(e.lease.b, e.res)
+}
+
+// noteOOM records that a command reached the memory limit.
+func (m *Manager) noteOOM(b *box, r *sandbox.Result) {
+	if r.Outcome != sandbox.OOM {
+		return
+	}
+	ev := m.event(b.snapshot(), sandbox.EventOOM)
+	ev.Reason, ev.Detail = sandbox.ReasonOOM, r.Reason
+	m.addEvent(m.ctx, b, ev)
 }
 
 // outlast returns when a command that nobody follows has ended.
@@ -107,7 +114,12 @@ func (m *Manager) outlast(b *box, execID string) {
 	for m.ctx.Err() == nil {
 		l, err := m.reach(m.ctx, b)
 		if err == nil {
-			_, err = l.Session().WaitExec(m.ctx, execID, 0, false)
+			var info client.ExecInfo
+			info, err = l.Session().WaitExec(m.ctx, execID, 0, false)
+			if err == nil {
+				l.Judge(m.ctx, &info.Result)
+				m.noteOOM(b, &info.Result)
+			}
 			if err == nil || connected(l) {
 				return // it ended, or is not known any more
 			}

@@ -249,6 +249,69 @@ func TestPortsAndFiles(t *testing.T) {
 	}
 }
 
+// A command that the host's out-of-memory killer took is told as such, whether
+// somebody waited for it or asks later; one that somebody else killed is not.
+func TestOutOfMemory(t *testing.T) {
+	d := newRig(t).open()
+	sb := d.create(sandbox.CreateRequest{})
+	run := func(c sandbox.Command) string {
+		c.Argv = []string{"sleep", "infinity"}
+		e, err := d.StartExec(t.Context(), acme, sb.UID, c, nothing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !c.Background {
+			t.Cleanup(func() {
+				if res, err := e.Wait(context.Background()); err != nil || res.Outcome != sandbox.OOM {
+					t.Errorf("who waited: %+v, %v", res, err)
+				}
+			})
+		}
+		return e.ID()
+	}
+	kill := func(id string) client.ExecInfo {
+		if err := d.SignalExec(t.Context(), acme, sb.UID, id, 9, false); err != nil {
+			t.Fatal(err)
+		}
+		info, err := d.WaitExec(t.Context(), acme, sb.UID, id, 0, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	if info := kill(run(sandbox.Command{Background: true})); info.Result.Outcome != sandbox.Signaled {
+		t.Errorf("a common kill is %+v", info.Result)
+	}
+	for _, c := range []sandbox.Command{{}, {Background: true}} {
+		id := run(c)
+		d.life.mu.Lock()
+		d.life.ooms++
+		d.life.mu.Unlock()
+		if info := kill(id); info.Result.Outcome != sandbox.OOM || info.Result.Reason == "" {
+			t.Errorf("the host's kill is %+v", info.Result)
+		}
+		if info, err := d.ExecInfo(t.Context(), acme, sb.UID, id, false); err != nil || info.Result.Outcome != sandbox.OOM {
+			t.Errorf("later it is %+v, %v", info.Result, err)
+		}
+	}
+	until(t, "the events are recorded", func() bool {
+		evs, err := d.Events(t.Context(), acme, sb.UID, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, ev := range evs {
+			if ev.Type == sandbox.EventOOM {
+				n++
+			}
+		}
+		return n == 2
+	})
+	if st, err := d.Stats(t.Context(), acme, sb.UID); err != nil || st.OOMKills != 2 || st.Memory != 123 {
+		t.Errorf("stats are %+v, %v", st, err)
+	}
+}
+
 // A sandbox that ends by itself ends its commands with the reason and leaves a
 // tombstone.
 func TestDeath(t *testing.T) {

@@ -99,19 +99,18 @@ func (b *box) finish() bool {
 }
 
 // peek is a look at a running sandbox, which is no use of it.
-func (m *Manager) peek(ctx context.Context, c sandbox.Caller, id string) (*box, *live.Box, error) {
+func (m *Manager) peek(ctx context.Context, c sandbox.Caller, id string) (*live.Box, error) {
 	b, err := m.find(ctx, c, id)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	b.mu.Lock()
 	err = b.usable()
 	b.mu.Unlock()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	l, err := m.reach(ctx, b)
-	return b, l, err
+	return m.reach(ctx, b)
 }
 
 // reach returns the running sandbox with a session that is open, a new one if the
@@ -198,7 +197,7 @@ func (c *Conn) Close() error {
 // Ports lists the TCP ports on which something listens in the caller's sandbox.
 // truncated tells that there are more.
 func (m *Manager) Ports(ctx context.Context, c sandbox.Caller, id string) (list []client.Port, truncated bool, err error) {
-	_, l, err := m.peek(ctx, c, id)
+	l, err := m.peek(ctx, c, id)
 	if err != nil {
 		return nil, false, fmt.Errorf("list ports: %w", err)
 	}

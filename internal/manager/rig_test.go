@@ -111,6 +111,7 @@ type life struct {
 	fail  map[string]error
 	hooks map[string]func()
 	held  int // images
+	ooms  int64
 }
 
 var errDead = errors.New("the daemon is dead")
@@ -227,6 +228,13 @@ func (r *mortalRuntime) List(ctx context.Context) ([]runtime.Info, error) {
 		return nil, err
 	}
 	return r.Runtime.List(ctx)
+}
+
+// Stats implements runtime.StatsReader.
+func (r *mortalRuntime) Stats(context.Context, string) (runtime.Stats, error) {
+	r.l.mu.Lock()
+	defer r.l.mu.Unlock()
+	return runtime.Stats{Memory: 123, OOMKills: r.l.ooms}, nil
 }
 
 type mortalStore struct {
