@@ -271,6 +271,23 @@ func (s *Store) Acquire(ctx context.Context, name string) (img Image, release fu
 	return r.image(f.Name(), st.Size()), func() { f.Close() }, nil
 }
 
+// Hold keeps a root file system that Acquire gave to another process from being
+// removed, until release is called or this process ends. path is Image.Path.
+// NotFound: it was removed meanwhile.
+func (s *Store) Hold(ctx context.Context, path string) (release func(), err error) {
+	if filepath.Dir(path) != filepath.Join(s.dir, erofsDir) {
+		return nil, fmt.Errorf("hold %s: it is no root file system of this store: %w", path, errdefs.ErrInvalidArgument)
+	}
+	f, err := openShared(ctx, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", errdefs.ErrNotFound, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("hold %s: %w", path, err)
+	}
+	return func() { f.Close() }, nil
+}
+
 // current returns the record of an image and its EROFS file, locked shared.
 func (s *Store) current(ctx context.Context, name string) (record, *os.File, error) {
 	for {

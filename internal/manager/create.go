@@ -227,6 +227,7 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	}
 	err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) {
 		sb.Started, sb.NotEnforced, sb.ImageDigest = now().Round(0), m.Capabilities().NotEnforced, img.Digest
+		sb.ImagePath = img.Path
 		sb.User, sb.Workdir, sb.Env, sb.Ports = spec.User, spec.Workdir, spec.Env, got
 	})
 	if err != nil {

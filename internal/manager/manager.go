@@ -20,6 +20,8 @@ import (
 // Images gives an image for as long as a sandbox uses it.
 type Images interface {
 	Acquire(ctx context.Context, name string) (img image.Image, release func(), err error)
+	// Hold goes on with what another process acquired, by the image's Path.
+	Hold(ctx context.Context, path string) (release func(), err error)
 }
 
 // Store keeps what must outlive the process. What a call has recorded is there

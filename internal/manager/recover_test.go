@@ -184,8 +184,11 @@ func TestEndedMeanwhile(t *testing.T) {
 	d.wantGone(oom.UID, sandbox.ReasonOOM)
 	d.wantGone(lost.UID, sandbox.ReasonHostRestart)
 	d.wantGone(frozen.UID, sandbox.ReasonHostRestart)
-	if got := r.agree(d); len(got) != 1 {
-		t.Errorf("got %v", got)
+	if got := r.agree(d); len(got) != 1 || d.life.held != 1 {
+		t.Errorf("got %v with %d images", got, d.life.held)
+	}
+	if err := d.Destroy(t.Context(), acme, "a"); err != nil || d.life.held != 0 {
+		t.Errorf("%v, %d images are left", err, d.life.held)
 	}
 }
 

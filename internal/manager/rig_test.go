@@ -195,6 +195,14 @@ func (l *life) Acquire(_ context.Context, name string) (image.Image, func(), err
 	}), nil
 }
 
+func (l *life) Hold(_ context.Context, path string) (func(), error) {
+	if path != "/images/default" {
+		return nil, errdefs.ErrNotFound
+	}
+	_, release, err := l.Acquire(context.Background(), "default")
+	return release, err
+}
+
 type mortalRuntime struct {
 	runtime.Runtime
 	l *life

@@ -23,6 +23,8 @@ type Sandbox struct {
 
 	Image       string // by the name that was asked for, or what an alias stands for
 	ImageDigest string
+	// ImagePath is the root file system on the host, for the daemon's eyes only.
+	ImagePath string
 	// User and Workdir are what commands have unless they ask for something
 	// else. Env is the whole environment, the image's included. It may hold
 	// secrets: no door shows it, no log has it.
