@@ -157,6 +157,43 @@ func TestHammer(t *testing.T) {
 	}
 }
 
+// F-03: a daemon is killed while many clients work. The next one agrees with the
+// machine, and every sandbox is of use.
+func TestKilledUnderLoad(t *testing.T) {
+	r := newRig(t)
+	rnd := rand.New(rand.NewPCG(3, 4))
+	names := []string{"a", "b", "c", "d"}
+	for range 10 {
+		d := r.open()
+		r.agree(d)
+		d.life.dieIn(20 + rnd.IntN(60))
+		var wg sync.WaitGroup
+		for range 6 {
+			mine := rand.New(rand.NewPCG(rnd.Uint64(), 5))
+			wg.Go(func() {
+				for i := 0; i < 200 && !d.life.isDead(); i++ {
+					name := names[mine.IntN(len(names))]
+					err := d.act(context.WithoutCancel(t.Context()), mine.IntN(9), name)
+					if err != nil && !fits(err) && !d.life.isDead() {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		d.kill()
+	}
+	d := r.open()
+	for name := range r.agree(d) {
+		if err := d.Destroy(t.Context(), acme, name); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := r.inHost(); len(left) != 0 {
+		t.Errorf("left is %v", left)
+	}
+}
+
 func (d *daemon) act(ctx context.Context, what int, name string) (err error) {
 	switch what {
 	case 0, 1:
@@ -175,7 +212,7 @@ func (d *daemon) act(ctx context.Context, what int, name string) (err error) {
 			Release()
 		}
 		if l, err = d.Acquire(ctx, acme, name); err == nil {
-			err = l.Session().WriteFile(ctx, "/workspace/f", strings.NewReader("x"), client.WriteOptions{})
+			err = l.Session().WriteFile(ctx, "/workspace/upload", strings.NewReader("x"), client.WriteOptions{})
 			l.Release()
 		}
 	case 7:
