@@ -166,7 +166,7 @@ func TestB120(t *testing.T) {
 			}
 		}()
 	}
-	for range 300 {
+	for range Sized(300, 3000) {
 		got, err := readFile(s, "/workspace/f", client.ReadOptions{})
 		if err != nil || len(got) != size || strings.Count(got, got[:1]) != size {
 			t.Fatalf("read %d bytes, %v", len(got), err)
