@@ -30,6 +30,7 @@ step() {
 	echo "$1" >>"$state"
 }
 step "interpreters start 400 times" TestB237 ./internal/e2e
+step "what the names of images promise" '(TestAliases|TestB259|TestB262)' ./internal/e2e
 step "1,000,000 files" TestRES06_Million ./internal/e2e
 step "a slow watcher, 300,000 files" TestSlowWatcher ./internal/e2e
 step "files of 4 GiB and more" TestLargeFiles ./internal/e2e

@@ -33,6 +33,7 @@ func (b *bench) all(ctx context.Context) error {
 		{"files", b.files},
 		{"creates at once", b.throughput},
 		{"idle memory", b.memory},
+		{"making a root file system", b.flatten},
 	} {
 		if b.only != "" && b.only != step.name {
 			continue
@@ -45,6 +46,9 @@ func (b *bench) all(ctx context.Context) error {
 	return nil
 }
 
+// packRoot writes a sandbox's root file system as a tar.
+var packRoot = []string{"tar", "-C", "/", "--one-file-system", "--exclude=./proc", "--exclude=./sys", "--exclude=./dev", "-cf", "-", "."}
+
 // shareImage imports the sandboxes' root file system.
 func (b *bench) shareImage(ctx context.Context) error {
 	if b.docker == nil {
@@ -56,7 +60,7 @@ func (b *bench) shareImage(ctx context.Context) error {
 	}
 	r, w := io.Pipe()
 	go func() {
-		w.CloseWithError(sb.stream(ctx, w, "tar", "-C", "/", "--one-file-system", "--exclude=./proc", "--exclude=./sys", "--exclude=./dev", "-cf", "-", "."))
+		w.CloseWithError(sb.stream(ctx, w, packRoot...))
 	}()
 	err = b.docker.importImage(ctx, r)
 	r.Close()

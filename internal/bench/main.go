@@ -1,5 +1,6 @@
 // Command bench measures what agentbox costs, beside Docker and runc in the same
-// run where a Docker engine can be had: a table on standard output, and the same
+// run where a Docker engine can be had, and what making a root file system costs,
+// beside mkfs.erofs where it is installed: a table on standard output, and the same
 // as JSON in a file. It asserts nothing. scripts/bench.sh runs it.
 package main
 

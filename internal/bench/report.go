@@ -16,7 +16,9 @@ type row struct {
 	Unit   string  `json:"unit"` // "ms", "MB", "MB/s", "1/s", "share" or "x"
 	Own    *figure `json:"agentbox"`
 	Docker *figure `json:"docker,omitempty"`
-	// Ratio is how many times better than Docker the median is.
+	// Mkfs is set in place of Docker where root file systems are made.
+	Mkfs *figure `json:"mkfs_erofs,omitempty"`
+	// Ratio is how many times better than the other one's the median is.
 	Ratio  float64 `json:"ratio,omitempty"`
 	Budget string  `json:"budget,omitempty"`
 	part   bool    // of the row above
@@ -28,26 +30,63 @@ type report struct {
 	Machine  machine   `json:"machine"`
 	Agentbox string    `json:"agentbox"` // mode and versions
 	Docker   string    `json:"docker"`   // version, or why there is none
-	Rows     []row     `json:"rows"`
+	// Mkfs is the version of mkfs.erofs, or why there is none.
+	Mkfs   string `json:"mkfs_erofs"`
+	Rows   []row  `json:"rows"`
+	Images []row  `json:"images"` // beside mkfs.erofs
 }
 
 // add appends a row; docker may have no samples.
 func (r *report) add(name, unit string, own, docker samples, budget string) {
-	w := row{Name: strings.TrimPrefix(name, "- "), Unit: unit, Own: own.figure(), Docker: docker.figure(), Budget: budget, part: strings.HasPrefix(name, "- ")}
-	if w.Own != nil && w.Docker != nil {
-		w.Ratio = w.Docker.P50 / w.Own.P50
-		if strings.HasSuffix(unit, "/s") { // more is better
+	w := newRow(name, unit, own, budget)
+	w.Docker = docker.figure()
+	r.Rows = append(r.Rows, w.compared())
+}
+
+// addImage appends a row about making root file systems; mkfs may have no
+// samples.
+func (r *report) addImage(name, unit string, own, mkfs samples) {
+	w := newRow(name, unit, own, "")
+	w.Mkfs = mkfs.figure()
+	r.Images = append(r.Images, w.compared())
+}
+
+func newRow(name, unit string, own samples, budget string) row {
+	return row{Name: strings.TrimPrefix(name, "- "), Unit: unit, Own: own.figure(), Budget: budget, part: strings.HasPrefix(name, "- ")}
+}
+
+// other is what the row is compared with.
+func (w row) other() *figure {
+	if w.Mkfs != nil {
+		return w.Mkfs
+	}
+	return w.Docker
+}
+
+func (w row) compared() row {
+	if other := w.other(); w.Own != nil && other != nil {
+		w.Ratio = other.P50 / w.Own.P50
+		if strings.HasSuffix(w.Unit, "/s") { // more is better
 			w.Ratio = 1 / w.Ratio
 		}
 	}
-	r.Rows = append(r.Rows, w)
+	return w
 }
 
 func (r *report) print(out io.Writer) error {
 	fmt.Fprintf(out, "\n%s\n%s\nagentbox: %s\ndocker:   %s\n\n", r.Time.Format(time.RFC3339), r.Machine, r.Agentbox, r.Docker)
+	if err := table(out, "docker", r.Rows); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nroot file systems, beside mkfs.erofs: %s\n\n", r.Mkfs)
+	return table(out, "mkfs.erofs", r.Images)
+}
+
+// table prints rows beside what they are compared with.
+func table(out io.Writer, other string, rows []row) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\tunit\tp50\tp95\tn\tdocker p50\tp95\tn\tratio\tbudget")
-	for _, w := range r.Rows {
+	fmt.Fprintf(t, "\tunit\tp50\tp95\tn\t%s p50\tp95\tn\tratio\tbudget\n", other)
+	for _, w := range rows {
 		name := w.Name
 		if w.part {
 			name = "  " + name
@@ -60,7 +99,7 @@ func (r *report) print(out io.Writer) error {
 		if w.Unit == "share" || w.Unit == "x" {
 			digits = 2
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", name, w.Unit, w.Own.cells(digits), w.Docker.cells(digits), ratio, w.Budget)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", name, w.Unit, w.Own.cells(digits), w.other().cells(digits), ratio, w.Budget)
 	}
 	return t.Flush()
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"agentbox/internal/guest/client"
 	"agentbox/internal/ids"
@@ -208,6 +209,25 @@ func TestSandboxDies(t *testing.T) {
 				t.Errorf("left: %+v", all)
 			}
 		})
+	}
+}
+
+// What the agent refuses is an error at once: nobody waits for the end of a
+// sandbox that lives.
+func TestRefusedCommand(t *testing.T) {
+	e, _ := newRig(t).open()
+	s := create(t, e, request())
+	defer s.Destroy(soon(t))
+	began := time.Now()
+	p, err := s.Start(soon(t), sandbox.Command{Shell: "true", User: "nosuch"}, client.Output{})
+	if err == nil {
+		_, err = s.Wait(soon(t), p)
+	}
+	if err == nil || !client.Told(err) {
+		t.Errorf("the error is %v", err)
+	}
+	if took := time.Since(began); took >= 5*time.Second { // as long as a death is waited for
+		t.Errorf("it took %v", took)
 	}
 }
 
