@@ -103,6 +103,27 @@ func TestStoppedStart(t *testing.T) {
 	}
 }
 
+// The end of an orphan is not taken for that of a command that has its pid later,
+// however long launches go on without a pause.
+func TestReusedPid(t *testing.T) {
+	const pid = 77
+	r := &reaper{kick: make(chan struct{}, 1), waiting: map[int]chan exit{}, early: map[int]exit{}}
+	var ended <-chan exit
+	_, _, err := r.launch(func() (int, error) {
+		r.ended(pid, exit{status: 1 << 8})
+		var err error
+		_, ended, err = r.launch(func() (int, error) { return pid, nil })
+		r.ended(pid, exit{status: 7 << 8})
+		return pid + 1, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := <-ended; e.status.ExitStatus() != 7 {
+		t.Errorf("ended with %d", e.status.ExitStatus())
+	}
+}
+
 // The limit of open files holds from the first instruction on.
 func TestOpenFilesLimit(t *testing.T) {
 	out := t.TempDir() + "/limit"
