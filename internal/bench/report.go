@@ -13,7 +13,7 @@ import (
 // row is one line of the table.
 type row struct {
 	Name   string  `json:"name"`
-	Unit   string  `json:"unit"` // "ms", "MB", "MB/s" or "1/s"
+	Unit   string  `json:"unit"` // "ms", "MB", "MB/s", "1/s", "share" or "x"
 	Own    *figure `json:"agentbox"`
 	Docker *figure `json:"docker,omitempty"`
 	// Mkfs is set in place of Docker where root file systems are made.
@@ -95,16 +95,21 @@ func table(out io.Writer, other string, rows []row) error {
 		if w.Ratio > 0 {
 			ratio = fmt.Sprintf("%.1fx", w.Ratio)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", name, w.Unit, w.Own.cells(), w.other().cells(), ratio, w.Budget)
+		digits := 1
+		if w.Unit == "share" || w.Unit == "x" {
+			digits = 2
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", name, w.Unit, w.Own.cells(digits), w.other().cells(digits), ratio, w.Budget)
 	}
 	return t.Flush()
 }
 
-func (f *figure) cells() string {
+// cells are the figure with so many digits behind the point.
+func (f *figure) cells(digits int) string {
 	if f == nil {
 		return "-\t-\t-"
 	}
-	return fmt.Sprintf("%.1f\t%.1f\t%d", f.P50, f.P95, f.N)
+	return fmt.Sprintf("%.*f\t%.*f\t%d", digits, f.P50, digits, f.P95, f.N)
 }
 
 func (r *report) save(path string) error {

@@ -292,7 +292,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if err := checkName(ctx, dataDir, f.name); err != nil {
 		return err
 	}
-	public, err := f.publishPorts()
+	public, err := f.publishPorts(ctx, dataDir)
 	if err != nil {
 		return err
 	}

@@ -335,7 +335,7 @@ func TestOutputs(t *testing.T) {
 	}
 	defer tree.Close()
 	out := filepath.Join(host, "out")
-	skipped, err := transfer.Unpack(tree, out, transfer.Bounds{})
+	skipped, err := transfer.Unpack(tree, out, transfer.Options{})
 	if err != nil || len(skipped) != 1 || !strings.HasPrefix(skipped[0], `"link": `) {
 		t.Errorf("left out %q, %v", skipped, err)
 	}
