@@ -205,6 +205,16 @@ func TestOwnRoutes(t *testing.T) {
 	}
 }
 
+func TestNotReady(t *testing.T) {
+	w := start(t, auth.Policy{}, server.Options{Ready: func(context.Context) error { return errSecret }})
+	if resp, body := w.do("GET", "/readiness", nil); resp.StatusCode != 503 || body != "{\"status\":\"not ready\"}\n" {
+		t.Errorf("/readiness: %d %q", resp.StatusCode, body)
+	}
+	if !strings.Contains(w.log.String(), errSecret.Error()) {
+		t.Error("the log does not tell why")
+	}
+}
+
 // TestTEN08_AllRoutes goes through the router's own list.
 func TestTEN08_AllRoutes(t *testing.T) {
 	w := start(t, auth.Policy{}, server.Options{}, server.Route{Pattern: "POST /api/v1/things/{id}", Handler: text("in")})
