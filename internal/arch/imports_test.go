@@ -65,7 +65,10 @@ var layers = []struct {
 
 	{"agentbox/internal/ports", []string{"agentbox/internal/sandbox", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/control", []string{"agentbox/internal/owner", "agentbox/internal/peercred", "agentbox/internal/guest", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "google.golang.org/protobuf/proto", "github.com/containerd/errdefs"}},
-	{"agentbox/internal/local", []string{"agentbox/internal/runtime", "agentbox/internal/owner", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/gen/guest/v1", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/store", []string{"agentbox/internal/sandbox", "github.com/containerd/errdefs", "modernc.org/sqlite", "modernc.org/sqlite/lib"}},
+	{"agentbox/internal/live", []string{"agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/gen/guest/v1", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/manager", []string{"agentbox/internal/live", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "golang.org/x/sync/errgroup", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/local", []string{"agentbox/internal/live", "agentbox/internal/runtime", "agentbox/internal/owner", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup"}},
 	{"agentbox/internal/cli", []string{"agentbox/internal/local", "agentbox/internal/config", "agentbox/internal/control", "agentbox/internal/doctor", "agentbox/internal/image", "agentbox/internal/image/oci", "agentbox/internal/owner", "agentbox/internal/ports", "agentbox/internal/transfer", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/runtime", "agentbox/internal/ids",
 		"github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	// Wiring: may import everything of ours, but not gVisor itself.
@@ -89,6 +92,7 @@ var testRows = map[string][]string{
 	"agentbox/internal/auth":           {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/server/rest":    {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/server":         {"agentbox/internal/auth/authtest"},
+	"agentbox/internal/manager":        {"agentbox/internal/runtime/fake", "agentbox/internal/store"},
 	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
 }
 

@@ -8,9 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
+	"agentbox/internal/live"
 	"agentbox/internal/owner"
 	"agentbox/internal/runtime"
 )
@@ -21,19 +21,9 @@ type Backend func(ownerID, dir string) (runtime.Runtime, error)
 // Engine runs the sandboxes of one process.
 type Engine struct {
 	rt     runtime.Runtime
+	host   *live.Host
 	owner  *owner.Owner
 	images Images
-	stop   context.CancelFunc
-
-	mu      sync.Mutex
-	waiting map[string]*end // by sandbox id
-	done    chan struct{}   // the event loop ended
-}
-
-// end is how a sandbox ended without being asked to.
-type end struct {
-	done  chan struct{} // closed when event is set
-	event runtime.Event
 }
 
 // Open reclaims what dead owners left in dataDir and starts an engine of this
@@ -51,11 +41,7 @@ func Open(ctx context.Context, dataDir string, images Images, newBackend Backend
 	if err != nil {
 		return nil, errors.Join(err, o.Release())
 	}
-	// The engine outlives the call: ctx bounds only the opening.
-	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
-	e := &Engine{rt: rt, owner: o, images: images, stop: stop, waiting: map[string]*end{}, done: make(chan struct{})}
-	go e.dispatch(rt.Watch(watch))
-	return e, nil
+	return &Engine{rt: rt, host: live.NewHost(rt), owner: o, images: images}, nil
 }
 
 // Capabilities of the back end.
@@ -71,8 +57,7 @@ func (e *Engine) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	err := destroyAll(ctx, e.rt)
-	e.stop()
-	<-e.done
+	e.host.Close()
 	err = errors.Join(err, e.rt.Close())
 	if err != nil {
 		return err // the lock goes with the process; the next one reclaims
@@ -99,32 +84,4 @@ func destroyAll(ctx context.Context, rt runtime.Runtime) error {
 		}
 	}
 	return err
-}
-
-// dispatch hands each event to the sandbox that it is about.
-func (e *Engine) dispatch(events <-chan runtime.Event) {
-	defer close(e.done)
-	for ev := range events {
-		e.mu.Lock()
-		if w, ok := e.waiting[ev.ID]; ok {
-			w.event = ev
-			close(w.done)
-			delete(e.waiting, ev.ID)
-		}
-		e.mu.Unlock()
-	}
-}
-
-func (e *Engine) expect(id string) *end {
-	w := &end{done: make(chan struct{})}
-	e.mu.Lock()
-	e.waiting[id] = w
-	e.mu.Unlock()
-	return w
-}
-
-func (e *Engine) forget(id string) {
-	e.mu.Lock()
-	delete(e.waiting, id)
-	e.mu.Unlock()
 }

@@ -14,6 +14,9 @@ type Caller struct {
 	// Admin may also do what concerns the whole server. It does not make the
 	// things of other owners visible.
 	Admin bool
+	// Door is the kind of aliases that the door gives (Alias.Kind). An id of that
+	// kind counts before the same text as another kind of id.
+	Door string
 	// RequestID is the id of the request, for logs and the audit record.
 	RequestID string
 }

@@ -1,34 +1,117 @@
 package sandbox
 
-// State is where a sandbox is in its life.
-type State string
+import "time"
 
+// Sandbox is one sandbox as the core knows it: a snapshot, which does not
+// change when the sandbox does. Times are in UTC; a zero time is "never" or
+// "not yet".
+type Sandbox struct {
+	// UID is the primary key, 64 hex digits; Short its first 12, unique too;
+	// Label is fit for host names: "i" and 20 of a-z0-9.
+	UID, Short, Label string
+	// Name was chosen by the owner and is unique among the owner's sandboxes;
+	// empty: none. Aliases are further ids that doors gave it, as unique.
+	Name    string
+	Aliases []Alias
+	Owner   string
+
+	Status State
+	// Reason tells why Status is Failed, Destroying or Stopped, or why the
+	// sandbox runs on although it was to stop; ReasonText says more in words.
+	Reason     Reason
+	ReasonText string
+
+	Image       string // by the name that was asked for, or what an alias stands for
+	ImageDigest string
+	// User and Workdir are what commands have unless they ask for something
+	// else. Env is the whole environment, the image's included. It may hold
+	// secrets: no door shows it, no log has it.
+	User, Workdir string
+	Env           []string
+	Labels        map[string]string
+	Limits        Limits
+	// Require names the limits that the caller asked for, NotEnforced those that
+	// this host can't enforce (Limit…).
+	Require, NotEnforced []string
+
+	OnIdle OnIdle
+	// IdleTimeout is how long a running sandbox may do nothing, Lifetime how
+	// long it may exist before Expires; Never: no end.
+	IdleTimeout, Lifetime time.Duration
+
+	Created, Started, Stopped, LastActivity, Expires time.Time
+
+	// Epoch numbers the sessions with the sandbox's agent. It only grows.
+	Epoch uint64
+}
+
+// Alias is an id that a door gave a sandbox.
+type Alias struct {
+	Kind  string // which door's form it is
+	Value string
+}
+
+// Never is a timeout that does not end anything.
+const Never time.Duration = -1
+
+// OnIdle is what becomes of a sandbox that was idle for too long.
+type OnIdle string
+
+// Fates.
 const (
-	Creating  State = "creating"
-	Created   State = "created" // made, not started
-	Live      State = "running"
-	Paused    State = "paused"    // frozen, memory kept in place
-	Suspended State = "suspended" // checkpoint on disk, memory freed
-	Stopping  State = "stopping"
-	Stopped   State = "stopped" // files kept, processes gone
-	Failed    State = "error"   // always with a Reason
+	IdleDestroy OnIdle = "destroy" // the default
+	IdleStop    OnIdle = "stop"
 )
 
-// Reason tells why a sandbox ended or failed.
-type Reason string
-
+// Defaults and bounds of timeouts.
 const (
-	ReasonNone      Reason = ""
-	ReasonExited    Reason = "exited"    // its first process ended
-	ReasonOOM       Reason = "oom"       // its memory limit was reached
-	ReasonCrashed   Reason = "crashed"   // the engine ended unexpectedly
-	ReasonDestroyed Reason = "destroyed" // somebody asked for it
+	DefaultIdleTimeout = 30 * time.Minute
+	DefaultLifetime    = 24 * time.Hour
+	// MinIdleTimeout and MinLifetime are the shortest that make sense.
+	MinIdleTimeout = time.Second
+	MinLifetime    = time.Second
+	// MaxTimeouts keeps times computable: 100 years.
+	MaxTimeouts = 100 * 365 * 24 * time.Hour
 )
 
-// Not-enforced limits are named by these words in reports.
+// Tombstone is what is left of a sandbox for KeepTombstone after its end, for
+// its owner only.
+type Tombstone struct {
+	UID, Short, Label, Name string
+	Aliases                 []Alias
+	Owner                   string
+	Reason                  Reason
+	ReasonText              string
+	Created, Destroyed      time.Time
+}
+
+// KeepTombstone is how long a tombstone stays.
+const KeepTombstone = 24 * time.Hour
+
+// Event is one thing that happened to a sandbox.
+type Event struct {
+	// Seq grows with every event of the server.
+	Seq    int64
+	UID    string
+	Owner  string
+	Time   time.Time
+	Type   EventType
+	Status State // after it
+	Reason Reason
+	Detail string // in words, may be empty
+}
+
+// EventType names what happened.
+type EventType string
+
+// Types of events.
 const (
-	LimitMemory = "memory"
-	LimitCPUs   = "cpus"
-	LimitPids   = "pids"
-	LimitDisk   = "disk"
+	EventState   EventType = "state"   // Status changed
+	EventFailure EventType = "failure" // a transition failed and was taken back
+	EventUpdate  EventType = "update"  // labels or timeouts changed
+	EventOOM     EventType = "oom"     // a command reached the memory limit
+	EventAdopted EventType = "adopted" // a new daemon took the sandbox over
 )
+
+// MaxEvents is how many events of one sandbox are kept; the oldest go first.
+const MaxEvents = 1000

@@ -1,0 +1,84 @@
+package live
+
+import (
+	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/image"
+	"agentbox/internal/runtime"
+	"agentbox/internal/sandbox"
+)
+
+// Request is what a new sandbox should be.
+type Request struct {
+	Image  string
+	Limits sandbox.Limits // with defaults filled in
+	// Require names the limits that must be enforced (sandbox.Limit…).
+	Require []string
+	// User and Workdir replace the image's; Env is added to it.
+	User, Workdir string
+	Env           []string
+	// Own names directories that are to belong to User. Those that the image
+	// does not have are left out.
+	Own []string
+}
+
+// ApplyAlias makes the request what an alias stands for. What the request says
+// already counts more. Other names of images change nothing.
+func (r *Request) ApplyAlias() {
+	a, ok := image.FindAlias(r.Image)
+	if !ok {
+		return
+	}
+	r.Image = a.Image
+	r.Env = append(a.Env, r.Env...)
+	if r.Workdir == "" {
+		r.Workdir = a.Workdir
+	}
+	if r.User == "" {
+		r.User, r.Own = a.User, image.OwnedDirs
+	}
+}
+
+// Spec is a request with the image that it is made of.
+func (r *Request) Spec(id string, img image.Image) Spec {
+	s := Spec{
+		ID: id, Require: r.Require, Image: runtime.Image{Path: img.Path, Digest: img.Digest}, ImageName: r.Image, Own: r.Own,
+		Config: Config{Limits: r.Limits, User: img.Config.User, Workdir: img.Config.Workdir},
+	}
+	if r.User != "" {
+		s.User = r.User
+	}
+	if r.Workdir != "" {
+		s.Workdir = r.Workdir
+	}
+	s.Env = append(append(s.Env, img.Config.Env...), r.Env...)
+	return s
+}
+
+// Config is what the agent in a sandbox must know.
+type Config struct {
+	Limits        sandbox.Limits
+	User, Workdir string
+	Env           []string // the whole environment
+}
+
+func (c *Config) guest() *guestv1.GuestConfig {
+	g := &guestv1.GuestConfig{
+		MemoryLimit: c.Limits.Memory, MaxPids: c.Limits.Pids, OpenFiles: c.Limits.OpenFiles,
+		User: c.User, Workdir: c.Workdir,
+		MaxExecs: sandbox.MaxExecs, MaxQueued: sandbox.MaxQueuedExecs, RingSize: sandbox.DefaultRing,
+	}
+	for _, e := range c.Env {
+		g.Env = append(g.Env, []byte(e))
+	}
+	return g
+}
+
+// Spec describes one sandbox to be made.
+type Spec struct {
+	ID string // ids.UID
+	Config
+	Require   []string
+	Image     runtime.Image
+	ImageName string // for messages
+	Own       []string
+}

@@ -1,0 +1,291 @@
+package manager
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"agentbox/internal/ids"
+	"agentbox/internal/live"
+	"agentbox/internal/runtime"
+	"agentbox/internal/sandbox"
+)
+
+// Create makes a sandbox and returns when commands can run in it. With a key,
+// the same request of the same owner within a day gives the same sandbox, also
+// while it is being made. When ctx ends first, nothing is left of it.
+func (m *Manager) Create(ctx context.Context, c sandbox.Caller, r sandbox.CreateRequest, key string) (sandbox.Sandbox, error) {
+	sb, err := m.create(ctx, c, r, key)
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("create a sandbox: %w", err)
+	}
+	return sb, nil
+}
+
+func (m *Manager) create(ctx context.Context, c sandbox.Caller, r sandbox.CreateRequest, key string) (sandbox.Sandbox, error) {
+	var none sandbox.Sandbox
+	if m.draining.Load() {
+		return none, errDraining
+	}
+	if err := sandbox.CheckOwner(c.Owner); err != nil {
+		return none, err
+	}
+	p, err := m.plan(r)
+	if err != nil {
+		return none, err
+	}
+	if err := m.hasMemory(); err != nil {
+		return none, err
+	}
+	request, err := fingerprint(r, key)
+	if err != nil {
+		return none, err
+	}
+	for {
+		b, fresh, err := m.enter(ctx, c, r, p, key, request)
+		switch {
+		case err != nil:
+			return none, err
+		case fresh:
+			return m.carryOut(ctx, b, p)
+		}
+		sb, err := m.await(ctx, b)
+		if err != nil && b.isGone() && b.why().reason == sandbox.ReasonUnmade {
+			continue // what was waited for failed, so the key is free again
+		}
+		return sb, err
+	}
+}
+
+// fingerprint tells requests with the same key apart.
+func fingerprint(r sandbox.CreateRequest, key string) ([]byte, error) {
+	if key == "" {
+		return nil, nil
+	}
+	if len(key) > sandbox.MaxIdempotencyKey {
+		return nil, &sandbox.InvalidError{Field: "idempotency_key", Value: fmt.Sprintf("%d bytes", len(key)), Allowed: fmt.Sprintf("at most %d bytes", sandbox.MaxIdempotencyKey)}
+	}
+	b, err := json.Marshal(r) // keys of maps are sorted
+	if err != nil {
+		return nil, fmt.Errorf("encode the request: %w", err)
+	}
+	sum := sha256.Sum256(b)
+	return sum[:], nil
+}
+
+// enter records a new sandbox and makes it findable; the caller then holds its
+// op. Or it returns the one that the same request was answered with before.
+func (m *Manager) enter(ctx context.Context, c sandbox.Caller, r sandbox.CreateRequest, p plan, key string, request []byte) (*box, bool, error) {
+	m.admit.Lock()
+	defer m.admit.Unlock()
+	for range drawTries {
+		rec := record(c, r, p)
+		a := sandbox.Admission{Sandbox: rec, MaxTotal: m.policy.MaxSandboxes, MaxOwner: m.policy.MaxPerOwner, Key: key, Request: request}
+		before, err := m.opts.Store.Admit(ctx, a, m.event(rec, sandbox.EventState))
+		switch {
+		case errors.Is(err, sandbox.ErrDrawAgain):
+			continue
+		case err != nil:
+			return nil, false, err
+		case before != "":
+			b, err := m.replayed(ctx, c, before)
+			return b, false, err
+		}
+		b := newBox(rec)
+		b.op <- struct{}{}
+		b.arm()
+		m.index.add(b)
+		m.nudge()
+		return b, true, nil
+	}
+	return nil, false, fmt.Errorf("draw an id: %w", sandbox.ErrDrawAgain)
+}
+
+// drawTries is how often ids are drawn: two equal ones in 48 random bits are
+// hardly ever seen, three times in a row is an error elsewhere.
+const drawTries = 3
+
+// replayed is what a repeated request is answered with.
+func (m *Manager) replayed(ctx context.Context, c sandbox.Caller, uid string) (*box, error) {
+	if b := m.index.byUID(uid); b != nil {
+		return b, nil
+	}
+	return nil, m.missing(ctx, c.Owner, uid)
+}
+
+// await waits until a sandbox that somebody else makes is made.
+func (m *Manager) await(ctx context.Context, b *box) (sandbox.Sandbox, error) {
+	if err := b.lock(ctx); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	defer b.unlock()
+	if b.isGone() {
+		return sandbox.Sandbox{}, b.goneErr()
+	}
+	return b.snapshot(), nil
+}
+
+func record(c sandbox.Caller, r sandbox.CreateRequest, p plan) sandbox.Sandbox {
+	t := now().Round(0)
+	uid := ids.UID()
+	rec := sandbox.Sandbox{
+		UID: uid, Short: ids.Short(uid), Label: newLabel(), Name: r.Name, Aliases: r.Aliases, Owner: c.Owner,
+		Status: sandbox.Creating, Image: p.Image, User: p.User, Workdir: p.Workdir, Env: p.Env, Labels: maps.Clone(r.Labels),
+		Limits: p.Limits, Require: p.Require, OnIdle: p.onIdle, IdleTimeout: p.idle, Lifetime: p.lifetime,
+		Created: t, LastActivity: t, Epoch: 1,
+	}
+	if p.lifetime != sandbox.Never {
+		rec.Expires = t.Add(p.lifetime)
+	}
+	return rec
+}
+
+// newLabel draws a label: "i" and 20 of a-z0-9, 100 bits.
+func newLabel() string {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	label := []byte("i")
+	for b := make([]byte, 1); len(label) < 21; {
+		_, _ = rand.Read(b) // never fails: crypto/rand ends the program instead
+		if n := int(b[0]); n < 256/len(letters)*len(letters) {
+			label = append(label, letters[n%len(letters)])
+		}
+	}
+	return string(label)
+}
+
+// carryOut makes a sandbox that was recorded, or undoes all of it. It ends when
+// the sandbox is destroyed meanwhile.
+func (m *Manager) carryOut(ctx context.Context, b *box, p plan) (sb sandbox.Sandbox, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(m.ctx, func() { cancel(errDraining) })()
+	done := make(chan struct{})
+	begun := m.spawn(func() {
+		defer close(done)
+		defer b.unlock()
+		if err = m.make(b.work(ctx), b, p); err == nil {
+			sb = b.snapshot()
+			return
+		}
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		err = m.undo(ctx, b, err)
+	})
+	if !begun {
+		b.unlock() // the next manager undoes what is recorded
+		return sb, errDraining
+	}
+	<-done
+	return sb, err
+}
+
+// undo removes a sandbox that could not be made, and returns what the caller is
+// told: why, or that somebody destroyed it.
+func (m *Manager) undo(ctx context.Context, b *box, err error) error {
+	first := b.mark(doom{sandbox.ReasonUnmade, err.Error()})
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if left := m.end(ctx, b); left != nil {
+		m.log.Error("undo a creation", "sandbox", b.snapshot().Short, "error", left)
+		return err
+	}
+	if first.reason != sandbox.ReasonUnmade {
+		return b.goneErr()
+	}
+	return err
+}
+
+func (m *Manager) make(ctx context.Context, b *box, p plan) error {
+	if err := m.place(ctx); err != nil {
+		return err
+	}
+	defer m.leave()
+	img, release, err := m.opts.Images.Acquire(ctx, p.Image)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.release = release
+	b.mu.Unlock()
+	rec := b.snapshot()
+	spec := p.Spec(rec.UID, img)
+	l, err := m.host.Create(ctx, spec)
+	if err != nil {
+		return err
+	}
+	err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) {
+		sb.Started, sb.NotEnforced, sb.ImageDigest = now().Round(0), m.Capabilities().NotEnforced, img.Digest
+		sb.User, sb.Workdir, sb.Env = spec.User, spec.Workdir, spec.Env
+	})
+	if err != nil {
+		l.End(sandbox.ReasonUnmade, "")
+		return err
+	}
+	b.begun()
+	m.runs(b, l)
+	return nil
+}
+
+// place waits for its turn: making sandboxes is work for all cores.
+func (m *Manager) place(ctx context.Context) error {
+	select {
+	case m.creates <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (m *Manager) leave() { <-m.creates }
+
+// runs notes that a sandbox runs from now on, and watches for its end.
+func (m *Manager) runs(b *box, l *live.Box) {
+	b.mu.Lock()
+	b.live, b.ending = l, b.doom.reason != ""
+	b.mu.Unlock()
+	m.nudge()
+	m.spawn(func() {
+		select {
+		case <-l.Ended():
+			m.ended(b, l, l.HowEnded())
+		case <-m.ctx.Done():
+		}
+	})
+}
+
+// ended buries a sandbox that ended by itself.
+func (m *Manager) ended(b *box, l *live.Box, ev runtime.Event) {
+	if b.running() != l {
+		return // it was told to
+	}
+	m.log.Warn("a sandbox ended", "sandbox", b.snapshot().Short, "reason", ev.Reason, "detail", ev.Detail)
+	if err := m.destroyNow(m.ctx, b, doom{ev.Reason, ev.Detail}); err != nil {
+		m.log.Error("remove a sandbox that ended", "sandbox", b.snapshot().Short, "error", err)
+	}
+}
+
+// hasMemory refuses a new sandbox on a host that has little memory left: a limit
+// is no reservation.
+func (m *Manager) hasMemory() error {
+	if m.opts.Memory == nil {
+		return nil
+	}
+	available, total, err := m.opts.Memory()
+	if err != nil {
+		m.log.Warn("read how much memory is available", "error", err)
+		return nil
+	}
+	if available < total/10 {
+		return sandbox.TooLittle("memory")
+	}
+	return nil
+}
+
+// errDraining asks for patience as long as another daemon needs to start.
+var errDraining = &sandbox.DrainingError{RetryAfter: 10 * time.Second}

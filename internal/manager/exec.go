@@ -1,0 +1,174 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"agentbox/internal/guest/client"
+	"agentbox/internal/ids"
+	"agentbox/internal/live"
+	"agentbox/internal/sandbox"
+)
+
+// Exec is a command that a client follows. The sandbox is in use for as long as
+// the command runs, also when its client is gone.
+type Exec struct {
+	m     *Manager
+	lease *Lease
+	live  *live.Box
+	p     *client.Process
+	done  chan struct{}
+	res   *sandbox.Result // set before done is closed, also beside err
+	err   error
+}
+
+// execIDLen is the random bytes in the id of a command.
+const execIDLen = 10
+
+// StartExec starts a command in the caller's sandbox and returns when it runs or
+// waits for its turn. The caller either waits for it to end or leaves it with
+// Detach or Abandon. One with Background is detached already.
+func (m *Manager) StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output) (*Exec, error) {
+	e, err := m.exec(ctx, c, id, func(l *live.Box) (*client.Process, error) {
+		return l.Start(ctx, ids.Hex(execIDLen), cmd, out)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("run a command: %w", err)
+	}
+	if cmd.Background {
+		return e, e.Detach()
+	}
+	return e, nil
+}
+
+// Attach follows a command from the given offsets of its output on, whether it
+// runs or ended not long ago.
+func (m *Manager) Attach(ctx context.Context, c sandbox.Caller, id, execID string, stdout, stderr int64, out client.Output) (*Exec, error) {
+	return m.exec(ctx, c, id, func(l *live.Box) (*client.Process, error) {
+		return l.Session().Attach(ctx, execID, stdout, stderr, out)
+	})
+}
+
+func (m *Manager) exec(ctx context.Context, c sandbox.Caller, id string, start func(*live.Box) (*client.Process, error)) (*Exec, error) {
+	lease, err := m.Acquire(ctx, c, id)
+	if err != nil {
+		return nil, err
+	}
+	p, err := start(lease.live)
+	if err != nil {
+		defer lease.Release()
+		return nil, m.explain(lease, err)
+	}
+	e := &Exec{m: m, lease: lease, live: lease.live, p: p, done: make(chan struct{})}
+	if !m.spawn(e.follow) {
+		p.Abandon()
+		lease.Release()
+		return nil, errDraining
+	}
+	return e, nil
+}
+
+// explain tells of a sandbox that ended meanwhile instead of what its end broke.
+func (m *Manager) explain(l *Lease, err error) error {
+	select {
+	case <-l.live.Ended():
+		ev := l.live.HowEnded()
+		sb := l.Sandbox()
+		return &sandbox.StateError{Short: sb.Short, Status: sandbox.Destroying, Text: "Sandbox ended: " + string(ev.Reason)}
+	default:
+		return err
+	}
+}
+
+// follow waits for the command's end, with its client and without.
+func (e *Exec) follow() {
+	defer e.lease.Release()
+	e.res, e.err = e.live.Wait(e.m.ctx, e.p)
+	close(e.done)
+	if e.err == nil && e.res.Outcome == sandbox.OOM {
+		ev := e.m.event(e.lease.Sandbox(), sandbox.EventOOM)
+		ev.Reason, ev.Detail = sandbox.ReasonOOM, e.res.Reason
+		e.m.addEvent(e.m.ctx, e.lease.b, ev)
+	}
+	if e.err != nil {
+		e.m.outlast(e.lease.b, e.p.ID())
+	}
+}
+
+// outlast returns when a command that nobody follows has ended.
+func (m *Manager) outlast(b *box, execID string) {
+	for m.ctx.Err() == nil {
+		l, err := m.reach(m.ctx, b)
+		if err == nil {
+			_, err = l.Session().WaitExec(m.ctx, execID, 0, false)
+			if err == nil || open(l) {
+				return // it ended, or is not known any more
+			}
+		} else if b.status() != sandbox.Live || b.isGone() {
+			return
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-m.ctx.Done():
+		}
+	}
+}
+
+// ID names the command within its sandbox.
+func (e *Exec) ID() string { return e.p.ID() }
+
+// Stdin is the command's input; closing it is end-of-file.
+func (e *Exec) Stdin() io.WriteCloser { return e.p.Stdin() }
+
+// Resize sets the size of the terminal.
+func (e *Exec) Resize(cols, rows uint16) error { return e.p.Resize(cols, rows) }
+
+// Signal sends a signal to the first process of the command, or to all of them.
+func (e *Exec) Signal(ctx context.Context, signal int, tree bool) error {
+	return e.live.Session().SignalExec(ctx, e.ID(), signal, tree)
+}
+
+// Wait waits until the command has ended. A command that went down with its
+// sandbox has the result OOM or Lost, with the reason; an error is agentbox's own.
+func (e *Exec) Wait(ctx context.Context) (*sandbox.Result, error) {
+	select {
+	case <-e.done:
+		return e.res, e.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for exec %s: %w", e.ID(), context.Cause(ctx))
+	}
+}
+
+// Detach leaves the command running, whatever its OnDisconnect says.
+func (e *Exec) Detach() error { return e.p.Detach() }
+
+// Abandon leaves the command to its OnDisconnect.
+func (e *Exec) Abandon() { e.p.Abandon() }
+
+// Exec runs a command to its end with the given input, nil for none. When ctx
+// ends first, the command runs on to its own end or its time limit and its result
+// is kept; the error is that of ctx.
+func (m *Manager) Exec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, stdin io.Reader) (*sandbox.Result, error) {
+	cmd.Stdin, cmd.OnDisconnect = stdin != nil, sandbox.Keep
+	e, err := m.StartExec(ctx, c, id, cmd, client.Output{})
+	if err != nil {
+		return nil, err
+	}
+	if stdin != nil {
+		go e.feed(stdin)
+	}
+	res, err := e.Wait(ctx)
+	if ctx.Err() != nil && res == nil {
+		_ = e.Detach() // Keep says the same, should this not arrive
+	}
+	return res, err
+}
+
+// feed copies input; a command that does not want it all is no error.
+func (e *Exec) feed(r io.Reader) {
+	w := e.Stdin()
+	_, _ = io.Copy(w, r)
+	_ = w.Close()
+}

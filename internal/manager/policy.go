@@ -1,0 +1,156 @@
+package manager
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"agentbox/internal/live"
+	"agentbox/internal/sandbox"
+)
+
+// Policy is what the operator allows, and what holds when a caller says nothing.
+// Zero fields have the defaults that are given.
+type Policy struct {
+	// DefaultImage is what a sandbox is made of when nobody says. "default".
+	DefaultImage string
+	// Max bounds what a caller may ask for. It has no default: see
+	// sandbox.MaxLimits.
+	Max sandbox.Limits
+	// MaxSandboxes and MaxPerOwner are how many sandboxes there may be at once,
+	// stopped ones included: 100 in all, 50 of one owner.
+	MaxSandboxes, MaxPerOwner int
+	// Creates is how many sandboxes are made or started at the same time; more
+	// wait. The number of cores.
+	Creates int
+	// IdleTimeout and Lifetime of sandboxes whose caller does not say: 30 minutes
+	// and 24 hours.
+	IdleTimeout, Lifetime time.Duration
+	// MaxIdleTimeout and MaxLifetime bound what a caller may ask for; 0: nothing
+	// does.
+	MaxIdleTimeout, MaxLifetime time.Duration
+}
+
+// Defaults of [Policy].
+const (
+	DefaultImage        = "default"
+	DefaultMaxSandboxes = 100
+	DefaultMaxPerOwner  = 50
+)
+
+func (p Policy) withDefaults() Policy {
+	p.DefaultImage = cmp.Or(p.DefaultImage, DefaultImage)
+	p.MaxSandboxes = cmp.Or(p.MaxSandboxes, DefaultMaxSandboxes)
+	p.MaxPerOwner = cmp.Or(p.MaxPerOwner, DefaultMaxPerOwner)
+	p.IdleTimeout = shorter(cmp.Or(p.IdleTimeout, sandbox.DefaultIdleTimeout), p.MaxIdleTimeout)
+	p.Lifetime = shorter(cmp.Or(p.Lifetime, sandbox.DefaultLifetime), p.MaxLifetime)
+	return p
+}
+
+// shorter lowers a default to the maximum, if there is one.
+func shorter(d, most time.Duration) time.Duration {
+	if most == 0 || d != sandbox.Never && d < most {
+		return d
+	}
+	return most
+}
+
+// timeout is what a caller's timeout is after the policy: refused if it is not
+// allowed, the default if it was not said.
+func timeout(field string, asked, byDefault, least, most time.Duration) (time.Duration, error) {
+	bounded := most
+	if most == 0 {
+		bounded = sandbox.MaxTimeouts
+	}
+	switch {
+	case asked == 0:
+		return byDefault, nil
+	case asked == sandbox.Never && most == 0:
+		return asked, nil
+	case asked < least || asked > bounded:
+		shown := asked.String()
+		if asked == sandbox.Never {
+			shown = "never"
+		}
+		return 0, &sandbox.InvalidError{Field: field, Value: shown, Allowed: fmt.Sprintf("%v to %v", least, bounded)}
+	}
+	return asked, nil
+}
+
+// limits are a new sandbox's: the caller's, checked against the maximum, before
+// the door's defaults, lowered to it, before the native ones. require names those
+// that the caller chose.
+func (p *Policy) limits(asked, door sandbox.Limits) (l sandbox.Limits, require []string, err error) {
+	l = asked
+	def := func(v *int64, d int64) { *v = cmp.Or(*v, d) }
+	def(&l.Memory, door.Memory)
+	l.CPUs = cmp.Or(l.CPUs, door.CPUs)
+	def(&l.Disk, door.Disk)
+	def(&l.Shm, door.Shm)
+	def(&l.Run, door.Run)
+	def(&l.Pids, door.Pids)
+	def(&l.OpenFiles, door.OpenFiles)
+	l = l.WithDefaults().Clamp(p.Max)
+	// What the caller chose is not lowered but checked. A part of the memory is
+	// limited by the memory, too.
+	restore := func(v *int64, a int64) { *v = cmp.Or(a, *v) }
+	restore(&l.Memory, asked.Memory)
+	l.CPUs = cmp.Or(asked.CPUs, l.CPUs)
+	restore(&l.Disk, asked.Disk)
+	restore(&l.Shm, asked.Shm)
+	restore(&l.Run, asked.Run)
+	restore(&l.Pids, asked.Pids)
+	restore(&l.OpenFiles, asked.OpenFiles)
+	if err := l.Check(p.Max); err != nil {
+		return l, nil, err
+	}
+	for _, c := range []struct {
+		name   string
+		chosen bool
+	}{
+		{sandbox.LimitMemory, asked.Memory != 0}, {sandbox.LimitCPUs, asked.CPUs != 0},
+		{sandbox.LimitPids, asked.Pids != 0}, {sandbox.LimitDisk, asked.Disk != 0},
+	} {
+		if c.chosen {
+			require = append(require, c.name)
+		}
+	}
+	return l, require, nil
+}
+
+// plan is a checked request.
+type plan struct {
+	live.Request
+	idle, lifetime time.Duration
+	onIdle         sandbox.OnIdle
+}
+
+func (m *Manager) plan(r sandbox.CreateRequest) (plan, error) {
+	var p plan
+	err := r.Check()
+	if err != nil {
+		return p, err
+	}
+	p.onIdle = cmp.Or(r.OnIdle, sandbox.IdleDestroy)
+	if p.onIdle == sandbox.IdleStop && !m.Capabilities().Stop {
+		return p, unsupported("on_idle stop")
+	}
+	if p.idle, err = timeout("idle_timeout", r.IdleTimeout, m.policy.IdleTimeout, sandbox.MinIdleTimeout, m.policy.MaxIdleTimeout); err != nil {
+		return p, err
+	}
+	if p.lifetime, err = timeout("lifetime", r.Lifetime, m.policy.Lifetime, sandbox.MinLifetime, m.policy.MaxLifetime); err != nil {
+		return p, err
+	}
+	p.Request = live.Request{Image: cmp.Or(r.Image, m.policy.DefaultImage), User: r.User, Workdir: r.Workdir, Env: r.Env}
+	p.ApplyAlias()
+	if p.Limits, p.Require, err = m.policy.limits(r.Limits, r.Defaults); err != nil {
+		return p, err
+	}
+	for _, l := range m.Capabilities().NotEnforced {
+		if slices.Contains(p.Require, l) {
+			return p, unsupported("a limit of " + l)
+		}
+	}
+	return p, nil
+}

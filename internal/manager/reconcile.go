@@ -1,0 +1,183 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"agentbox/internal/live"
+	"agentbox/internal/runtime"
+	"agentbox/internal/sandbox"
+)
+
+// adoptions is how many sandboxes are taken over at the same time: each is mostly
+// waiting.
+const adoptions = 8
+
+// reconcile brings the store and the back end to agreement: what runs is taken
+// over, what is half-made, half-gone or unknown is removed, and what ended
+// meanwhile gets its tombstone. An error of one sandbox does not keep the others
+// from it.
+func (m *Manager) reconcile(ctx context.Context) error {
+	recs, err := m.opts.Store.Sandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	infos, err := m.opts.Runtime.List(ctx)
+	if err != nil {
+		return err
+	}
+	found := map[string]runtime.Info{}
+	for _, i := range infos {
+		found[i.ID] = i
+	}
+	var g errgroup.Group
+	g.SetLimit(adoptions)
+	for _, rec := range recs {
+		b := newBox(rec)
+		b.arm()
+		m.index.add(b)
+		info := found[rec.UID]
+		delete(found, rec.UID)
+		g.Go(func() error {
+			if err := m.recover(ctx, b, info); err != nil {
+				m.log.Error("take over a sandbox", "sandbox", rec.Short, "status", rec.Status, "error", err)
+			}
+			return ctx.Err()
+		})
+	}
+	for uid := range found { // nobody knows them
+		g.Go(func() error {
+			m.log.Warn("remove a sandbox that is not recorded", "sandbox", uid)
+			if err := m.opts.Runtime.Destroy(ctx, uid); err != nil {
+				m.log.Error("remove a sandbox that is not recorded", "sandbox", uid, "error", err)
+			}
+			return ctx.Err()
+		})
+	}
+	return g.Wait()
+}
+
+// recover goes on with one sandbox from where the last manager was.
+func (m *Manager) recover(ctx context.Context, b *box, info runtime.Info) error {
+	if err := b.lock(ctx); err != nil {
+		return err
+	}
+	defer b.unlock()
+	rec := b.snapshot()
+	switch rec.Status {
+	case sandbox.Creating:
+		return m.finish(ctx, b, doom{sandbox.ReasonUnmade, "the server ended while it was made"})
+	case sandbox.Destroying:
+		return m.finish(ctx, b, doom{rec.Reason, rec.ReasonText})
+	case sandbox.Failed:
+		return nil
+	case sandbox.Stopping:
+		return m.resumeStop(ctx, b, info)
+	case sandbox.Starting:
+		return m.resumeStart(ctx, b, info)
+	}
+	switch {
+	case rec.Status == sandbox.Stopped && info.State == sandbox.Stopped:
+		return nil
+	case rec.Status == sandbox.Live && info.State == sandbox.Live:
+		return m.takeOver(ctx, b, nil)
+	}
+	return m.finish(ctx, b, lost(info))
+}
+
+// lost is why a sandbox that should be there is not, as far as the back end can
+// tell.
+func lost(info runtime.Info) doom {
+	switch {
+	case info.ID == "":
+		return doom{reason: sandbox.ReasonHostRestart}
+	case info.State == sandbox.Failed && info.Reason != sandbox.ReasonNone:
+		return doom{reason: info.Reason}
+	}
+	return doom{sandbox.ReasonCrashed, "the back end says that it is " + string(info.State)}
+}
+
+func (m *Manager) finish(ctx context.Context, b *box, why doom) error {
+	b.mark(why)
+	return m.end(ctx, b)
+}
+
+// resumeStop stops what was being stopped.
+func (m *Manager) resumeStop(ctx context.Context, b *box, info runtime.Info) error {
+	sb := b.snapshot()
+	why := doom{sb.Reason, sb.ReasonText}
+	if info.State == sandbox.Live {
+		if err := m.opts.Runtime.Stop(ctx, sb.UID); err != nil {
+			return errors.Join(err, m.settle(ctx, b, err))
+		}
+		info.State = sandbox.Stopped
+	}
+	if info.State == sandbox.Stopped {
+		return m.stopped(ctx, b, why)
+	}
+	return m.finish(ctx, b, lost(info))
+}
+
+// resumeStart lets run what was being started and runs, and leaves the rest
+// stopped.
+func (m *Manager) resumeStart(ctx context.Context, b *box, info runtime.Info) error {
+	switch info.State {
+	case sandbox.Live:
+		sb := b.snapshot()
+		c := config(&sb) // it may not have been told yet
+		if err := m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = now().Round(0) }); err != nil {
+			return err
+		}
+		return m.takeOver(ctx, b, &c)
+	case sandbox.Stopped:
+		return m.stopped(ctx, b, doom{sandbox.ReasonStopped, "the server ended while it was started"})
+	}
+	return m.finish(ctx, b, lost(info))
+}
+
+// takeOver adopts a sandbox that another manager ran. If it can't be reached
+// while it lives, that is tried again with its next use.
+func (m *Manager) takeOver(ctx context.Context, b *box, c *live.Config) error {
+	rec := b.snapshot()
+	nextEpoch(&rec)
+	if err := m.save(ctx, b, rec, m.event(rec, sandbox.EventAdopted)); err != nil {
+		return err
+	}
+	err := m.adopt(ctx, b, c)
+	if err == nil {
+		return nil
+	}
+	info, look := m.look(ctx, rec.UID)
+	if look != nil || info.State == sandbox.Live {
+		return errors.Join(err, look)
+	}
+	return m.finish(ctx, b, lost(info))
+}
+
+// adopt connects to a sandbox that runs, with the epoch that its record has, and
+// keeps it in use for the commands that run in it. The caller holds b.op.
+func (m *Manager) adopt(ctx context.Context, b *box, c *live.Config) error {
+	sb := b.snapshot()
+	l, err := m.host.Adopt(ctx, sb.UID, sb.Limits, c, sb.Epoch)
+	if err != nil {
+		return err
+	}
+	execs, err := l.Session().Execs(ctx)
+	if err != nil {
+		l.LetGo()
+		return fmt.Errorf("list the commands that run: %w", err)
+	}
+	m.runs(b, l)
+	for _, e := range execs {
+		if e.Result.Outcome == sandbox.Running && b.begin() == nil {
+			lease := &Lease{m: m, b: b, live: l}
+			if !m.spawn(func() { defer lease.Release(); m.outlast(b, e.ID) }) {
+				lease.Release()
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,310 @@
+package manager_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"go.uber.org/goleak"
+
+	"agentbox/internal/image"
+	"agentbox/internal/manager"
+	"agentbox/internal/runtime"
+	"agentbox/internal/runtime/fake"
+	"agentbox/internal/sandbox"
+	"agentbox/internal/store"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
+
+var acme = sandbox.Caller{Owner: "acme"}
+
+// rig is a machine with a database, on which daemons come and go.
+type rig struct {
+	t      *testing.T
+	host   *fake.Host
+	path   string
+	policy manager.Policy
+	memory func() (int64, int64, error)
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, host: fake.NewHost(fake.Options{NotEnforced: []string{sandbox.LimitCPUs}}), path: filepath.Join(t.TempDir(), "db")}
+	r.policy.Max = sandbox.MaxLimits(64*sandbox.GiB, 4)
+	t.Cleanup(r.host.Close)
+	return r
+}
+
+// daemon is a manager with what it has open.
+type daemon struct {
+	*manager.Manager
+	t     *testing.T
+	life  *life
+	store *store.Store
+	rt    runtime.Runtime
+	once  sync.Once
+}
+
+// open starts a daemon, which ends with the test at the latest.
+func (r *rig) open() *daemon {
+	r.t.Helper()
+	s, err := store.Open(r.t.Context(), r.path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	l := &life{fail: map[string]error{}, hooks: map[string]func(){}}
+	d := &daemon{t: r.t, life: l, store: s, rt: r.host.Open()}
+	d.Manager, err = manager.Open(r.t.Context(), manager.Options{
+		Runtime: &mortalRuntime{d.rt, l}, Images: l, Store: &mortalStore{s, l}, Policy: r.policy, Memory: r.memory,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { d.close() })
+	return d
+}
+
+// close ends the daemon in an orderly way.
+func (d *daemon) close() {
+	d.once.Do(func() {
+		err := d.Close()
+		if !d.life.isDead() && err != nil {
+			d.t.Error(err)
+		}
+		if err := errors.Join(d.rt.Close(), d.store.Close()); err != nil {
+			d.t.Error(err)
+		}
+	})
+}
+
+// kill ends the daemon as SIGKILL does: from now on nothing that it does has an
+// effect.
+func (d *daemon) kill() {
+	d.life.die()
+	d.close()
+}
+
+// life lets steps of a daemon fail, and all of them when it is dead.
+type life struct {
+	mu    sync.Mutex
+	dead  bool
+	left  int // steps until it dies, if it is not 0
+	fail  map[string]error
+	hooks map[string]func()
+	held  int // images
+}
+
+var errDead = errors.New("the daemon is dead")
+
+func (l *life) die() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead = true
+}
+
+func (l *life) isDead() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dead
+}
+
+// dieIn kills the daemon after some steps.
+func (l *life) dieIn(steps int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = steps
+}
+
+func (l *life) failing(step string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fail[step] = err
+}
+
+func (l *life) hook(step string, f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hooks[step] = f
+}
+
+func (l *life) step(name string) error {
+	l.mu.Lock()
+	hook := l.hooks[name]
+	l.mu.Unlock()
+	if hook != nil {
+		hook()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left > 0 {
+		l.left--
+		l.dead = l.dead || l.left == 0
+	}
+	if l.dead {
+		return errDead
+	}
+	return l.fail[name]
+}
+
+// around is a step before and one after f: the daemon may die between what it
+// did and hearing of it.
+func (l *life) around(name string, f func() error) error {
+	if err := l.step(name); err != nil {
+		return err
+	}
+	err := f()
+	return errors.Join(err, l.step(name+" done"))
+}
+
+func (l *life) Acquire(_ context.Context, name string) (image.Image, func(), error) {
+	if err := l.step("acquire"); err != nil {
+		return image.Image{}, nil, err
+	}
+	if name == "missing" {
+		return image.Image{}, nil, errdefs.ErrNotFound
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held++
+	img := image.Image{Path: "/images/" + name, Digest: "sha256:" + name}
+	img.Config.Env = []string{"FROM=image"}
+	return img, sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.held--
+	}), nil
+}
+
+type mortalRuntime struct {
+	runtime.Runtime
+	l *life
+}
+
+func (r *mortalRuntime) Create(ctx context.Context, s runtime.Spec) error {
+	return r.l.around("create", func() error { return r.Runtime.Create(ctx, s) })
+}
+
+func (r *mortalRuntime) Start(ctx context.Context, id string) error {
+	return r.l.around("start", func() error { return r.Runtime.Start(ctx, id) })
+}
+
+func (r *mortalRuntime) Attach(ctx context.Context, id string) (net.Conn, error) {
+	if err := r.l.step("attach"); err != nil {
+		return nil, err
+	}
+	return r.Runtime.Attach(ctx, id)
+}
+
+func (r *mortalRuntime) Stop(ctx context.Context, id string) error {
+	return r.l.around("stop", func() error { return r.Runtime.Stop(ctx, id) })
+}
+
+func (r *mortalRuntime) Destroy(ctx context.Context, id string) error {
+	return r.l.around("destroy", func() error { return r.Runtime.Destroy(ctx, id) })
+}
+
+func (r *mortalRuntime) List(ctx context.Context) ([]runtime.Info, error) {
+	if err := r.l.step("list"); err != nil {
+		return nil, err
+	}
+	return r.Runtime.List(ctx)
+}
+
+type mortalStore struct {
+	*store.Store
+	l *life
+}
+
+func (s *mortalStore) Admit(ctx context.Context, a sandbox.Admission, ev *sandbox.Event) (before string, err error) {
+	err = s.l.around("admit", func() error {
+		before, err = s.Store.Admit(ctx, a, ev)
+		return err
+	})
+	return before, err
+}
+
+func (s *mortalStore) Save(ctx context.Context, sb sandbox.Sandbox, ev *sandbox.Event) error {
+	return s.l.around("save "+string(sb.Status), func() error { return s.Store.Save(ctx, sb, ev) })
+}
+
+func (s *mortalStore) Touch(ctx context.Context, used map[string]time.Time) error {
+	return s.l.around("touch", func() error { return s.Store.Touch(ctx, used) })
+}
+
+func (s *mortalStore) Bury(ctx context.Context, dead sandbox.Tombstone, ev *sandbox.Event) error {
+	return s.l.around("bury", func() error { return s.Store.Bury(ctx, dead, ev) })
+}
+
+func (s *mortalStore) Forget(ctx context.Context, uid string) error {
+	return s.l.around("forget", func() error { return s.Store.Forget(ctx, uid) })
+}
+
+// inHost are the sandboxes that the machine has, by id.
+func (r *rig) inHost() map[string]sandbox.State {
+	r.t.Helper()
+	rt := r.host.Open()
+	defer rt.Close()
+	all, err := rt.List(context.Background())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	m := map[string]sandbox.State{}
+	for _, i := range all {
+		m[i.ID] = i.State
+	}
+	return m
+}
+
+func (d *daemon) create(r sandbox.CreateRequest) sandbox.Sandbox {
+	d.t.Helper()
+	sb, err := d.Create(d.t.Context(), acme, r, "")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return sb
+}
+
+func (d *daemon) get(id string) sandbox.Sandbox {
+	d.t.Helper()
+	sb, err := d.Get(d.t.Context(), acme, id)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return sb
+}
+
+func (d *daemon) sh(id, text string) *sandbox.Result {
+	d.t.Helper()
+	res, err := d.Exec(d.t.Context(), acme, id, sandbox.Command{Shell: text}, nil)
+	if err != nil {
+		d.t.Fatalf("%s: %v", text, err)
+	}
+	return res
+}
+
+// wantGone checks why a sandbox is gone.
+func (d *daemon) wantGone(id string, why sandbox.Reason) {
+	d.t.Helper()
+	_, err := d.Get(d.t.Context(), acme, id)
+	var gone *sandbox.GoneError
+	if !errors.As(err, &gone) || gone.Tombstone.Reason != why || !errdefs.IsNotFound(err) {
+		d.t.Errorf("got %v, want it to be gone: %s", err, why)
+	}
+}
+
+// until waits for something that happens soon.
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}

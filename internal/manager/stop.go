@@ -1,0 +1,189 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"agentbox/internal/live"
+	"agentbox/internal/runtime"
+	"agentbox/internal/sandbox"
+)
+
+// Stop ends all processes of a sandbox and keeps its files. One that is stopped
+// stays so. It goes on when ctx ends first.
+func (m *Manager) Stop(ctx context.Context, c sandbox.Caller, id string) (sandbox.Sandbox, error) {
+	return m.change(ctx, c, id, "stop sandbox", func(ctx context.Context, b *box) error {
+		if b.status() == sandbox.Stopped {
+			return nil
+		}
+		return m.stopNow(ctx, b, doom{reason: sandbox.ReasonStopped})
+	})
+}
+
+// Start runs a stopped sandbox again, with the files that it had. One that runs
+// goes on. It goes on when ctx ends first.
+func (m *Manager) Start(ctx context.Context, c sandbox.Caller, id string) (sandbox.Sandbox, error) {
+	return m.change(ctx, c, id, "start sandbox", func(ctx context.Context, b *box) error {
+		if b.status() == sandbox.Live {
+			return nil
+		}
+		return m.startNow(ctx, b)
+	})
+}
+
+// change does something with the caller's sandbox that needs Stop of the back
+// end, while nobody else changes it.
+func (m *Manager) change(ctx context.Context, c sandbox.Caller, id, verb string, f func(context.Context, *box) error) (sandbox.Sandbox, error) {
+	b, err := m.find(ctx, c, id)
+	switch {
+	case err != nil:
+	case !m.Capabilities().Stop:
+		err = unsupported(verb)
+	default:
+		err = m.detached(ctx, func(ctx context.Context) error { return m.changeNow(ctx, b, f) })
+	}
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("%s: %w", verb, err)
+	}
+	return b.snapshot(), nil
+}
+
+func (m *Manager) changeNow(ctx context.Context, b *box, f func(context.Context, *box) error) error {
+	if err := b.lock(ctx); err != nil {
+		return err
+	}
+	defer b.unlock()
+	if b.isGone() {
+		return b.goneErr()
+	}
+	if b.why().reason != "" {
+		return b.stateErr("Sandbox is being destroyed")
+	}
+	return f(b.work(ctx), b)
+}
+
+// stateErr says that the state of the sandbox does not allow a call.
+func (b *box) stateErr(text string) error {
+	sb := b.snapshot()
+	return &sandbox.StateError{Short: sb.Short, Status: sb.Status, Text: text}
+}
+
+// stopNow stops a sandbox that runs. The caller holds b.op.
+func (m *Manager) stopNow(ctx context.Context, b *box, why doom) error {
+	if b.status() != sandbox.Live {
+		return b.stateErr(sandbox.NotRunning)
+	}
+	if err := m.transition(ctx, b, sandbox.Stopping, why, nil); err != nil {
+		return err
+	}
+	if l := b.takeLive(); l != nil {
+		l.End(why.reason, why.text)
+	}
+	if err := m.opts.Runtime.Stop(ctx, b.uid()); err != nil {
+		err = fmt.Errorf("stop the sandbox: %w", err)
+		return errors.Join(err, m.settle(ctx, b, err))
+	}
+	return m.stopped(ctx, b, why)
+}
+
+func (m *Manager) stopped(ctx context.Context, b *box, why doom) error {
+	return m.transition(ctx, b, sandbox.Stopped, why, func(sb *sandbox.Sandbox) { sb.Stopped = now().Round(0) })
+}
+
+// startNow starts a sandbox that is stopped. The caller holds b.op.
+func (m *Manager) startNow(ctx context.Context, b *box) error {
+	if b.status() != sandbox.Stopped {
+		return b.stateErr("Sandbox is not stopped")
+	}
+	if err := m.place(ctx); err != nil {
+		return err
+	}
+	defer m.leave()
+	if err := m.transition(ctx, b, sandbox.Starting, doom{}, nextEpoch); err != nil {
+		return err
+	}
+	sb := b.snapshot()
+	l, err := m.host.Start(ctx, sb.UID, config(&sb), sb.Epoch)
+	if err == nil {
+		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = now().Round(0) })
+		if err == nil {
+			b.begun()
+			m.runs(b, l)
+			return nil
+		}
+		l.LetGo()
+	}
+	return errors.Join(err, m.settle(ctx, b, err))
+}
+
+// nextEpoch numbers the session that is about to begin.
+func nextEpoch(sb *sandbox.Sandbox) { sb.Epoch++ }
+
+// config is what the agent of a sandbox must know.
+func config(sb *sandbox.Sandbox) live.Config {
+	return live.Config{Limits: sb.Limits, User: sb.User, Workdir: sb.Workdir, Env: sb.Env}
+}
+
+// settle finds out what became of a sandbox that could not be stopped or started
+// and brings its record to that: it runs on, is stopped, or is of no use any more.
+// The caller holds b.op.
+func (m *Manager) settle(ctx context.Context, b *box, failure error) error {
+	if b.why().reason != "" {
+		return nil // it is about to be destroyed
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	m.note(ctx, b, failure)
+	sb := b.snapshot()
+	info, err := m.look(ctx, sb.UID)
+	if err != nil {
+		return err
+	}
+	// One that was being started and runs half is stopped again.
+	if sb.Status == sandbox.Starting && (info.State == sandbox.Live || info.State == sandbox.Created) {
+		if err := m.opts.Runtime.Stop(ctx, sb.UID); err == nil {
+			info.State = sandbox.Stopped
+		}
+	}
+	why := doom{sandbox.ReasonFailure, failure.Error()}
+	switch {
+	case info.State == sandbox.Stopped:
+		return m.stopped(ctx, b, why)
+	case info.State == sandbox.Live && sb.Status == sandbox.Stopping:
+		if err := m.transition(ctx, b, sandbox.Live, why, nextEpoch); err != nil {
+			return err
+		}
+		return m.adopt(ctx, b, nil)
+	}
+	return m.transition(ctx, b, sandbox.Failed, why, nil)
+}
+
+// note records that something failed.
+func (m *Manager) note(ctx context.Context, b *box, failure error) {
+	ev := m.event(b.snapshot(), sandbox.EventFailure)
+	ev.Reason, ev.Detail = sandbox.ReasonFailure, failure.Error()
+	m.addEvent(ctx, b, ev)
+}
+
+func (m *Manager) addEvent(ctx context.Context, b *box, ev *sandbox.Event) {
+	if err := m.opts.Store.AddEvent(ctx, ev); err != nil {
+		m.log.Warn("record an event", "sandbox", ev.UID, "error", err)
+		return
+	}
+	b.tell()
+}
+
+// look is what the back end knows of a sandbox; the zero Info when it has none.
+func (m *Manager) look(ctx context.Context, uid string) (runtime.Info, error) {
+	all, err := m.opts.Runtime.List(ctx)
+	if err != nil {
+		return runtime.Info{}, err
+	}
+	for _, i := range all {
+		if i.ID == uid {
+			return i, nil
+		}
+	}
+	return runtime.Info{}, nil
+}
