@@ -93,6 +93,7 @@ type Problem struct {
 	RequestID string `json:"request_id" doc:"The X-Request-ID of the answer; logs have it, too."`
 	Field     string `json:"field,omitempty" doc:"The field or parameter that is wrong."`
 	Allowed   string `json:"allowed,omitempty" doc:"What would be allowed."`
+	Reason    string `json:"reason,omitempty" doc:"Of a sandbox that is gone: why, such as destroyed, idle, lifetime, oom, crashed or host_restart."`
 
 	status int
 	header http.Header
@@ -125,15 +126,8 @@ func ProblemOf(err error) *Problem {
 	if errors.As(err, &p) {
 		return p
 	}
-	var invalid *sandbox.InvalidError
-	if errors.As(err, &invalid) {
-		p = NewProblem(CodeInvalidValue, invalid.Error())
-		p.Field, p.Allowed = invalid.Field, invalid.Allowed
+	if p := ofDomain(err); p != nil {
 		return p
-	}
-	var limit *auth.RateError
-	if errors.As(err, &limit) {
-		return NewProblem(CodeRateLimited, "").RetryAfter(limit.After)
 	}
 	text := ""
 	var refusal *sandbox.Refusal
@@ -147,6 +141,62 @@ func ProblemOf(err error) *Problem {
 	case CodeUnavailable, CodeLimitExceeded, CodeQuotaExceeded:
 		p = p.RetryAfter(time.Second)
 	}
+	return p
+}
+
+// ofDomain answers with an error that says more than its class and a text; nil:
+// it does not.
+func ofDomain(err error) *Problem {
+	var (
+		invalid  *sandbox.InvalidError
+		gone     *sandbox.GoneError
+		state    *sandbox.StateError
+		limit    *sandbox.LimitError
+		clash    *sandbox.ClashError
+		replay   *sandbox.ReplayError
+		draining *sandbox.DrainingError
+		rate     *auth.RateError
+	)
+	switch {
+	case errors.As(err, &invalid):
+		p := NewProblem(CodeInvalidValue, invalid.Error())
+		p.Field, p.Allowed = invalid.Field, invalid.Allowed
+		return p
+	case errors.As(err, &gone):
+		return ofGone(gone)
+	case errors.As(err, &state):
+		if state.Text == sandbox.NotRunning {
+			return NewProblem(CodeNotRunning, sandbox.NotRunning)
+		}
+		return NewProblem(CodeConflict, state.Error())
+	case errors.As(err, &limit):
+		code := CodeLimitExceeded
+		if limit.Quota {
+			code = CodeQuotaExceeded
+		}
+		return NewProblem(code, limit.Text).RetryAfter(limit.RetryAfter)
+	case errors.As(err, &clash):
+		p := NewProblem(CodeAlreadyExists, clash.Error())
+		p.Field = clash.Field
+		return p
+	case errors.As(err, &replay):
+		return NewProblem(CodeConflict, replay.Error())
+	case errors.As(err, &draining):
+		return NewProblem(CodeUnavailable, draining.Error()).RetryAfter(draining.RetryAfter)
+	case errors.As(err, &rate):
+		return NewProblem(CodeRateLimited, "").RetryAfter(rate.After)
+	}
+	return nil
+}
+
+// ofGone keeps the text that clients look for; code and reason say more.
+func ofGone(gone *sandbox.GoneError) *Problem {
+	code := CodeSandboxDestroyed
+	if r := gone.Tombstone.Reason; r == sandbox.ReasonIdle || r == sandbox.ReasonLifetime {
+		code = CodeSandboxExpired
+	}
+	p := NewProblem(code, "")
+	p.Reason = string(gone.Tombstone.Reason)
 	return p
 }
 

@@ -5,6 +5,7 @@ package rest
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -36,9 +37,16 @@ type Audit interface {
 
 // Parts are what the door translates for.
 type Parts struct {
-	Version string // of the product, for GET /version
-	Keys    Keys
-	Audit   Audit
+	Version   string // of the product, for GET /version
+	Keys      Keys
+	Audit     Audit
+	Sandboxes Sandboxes
+	Images    Images
+	// Defaults of limits that a request does not name, as the operator set them.
+	Defaults sandbox.Limits
+	// Draining is closed when the server begins to stop: streams that would go on
+	// for ever end then.
+	Draining <-chan struct{}
 }
 
 // API is the door.
@@ -55,8 +63,12 @@ func New(router *server.Router, parts Parts) *API {
 	a.addVersion()
 	a.addKeys()
 	a.addAudit()
+	a.addSandboxes()
+	a.addStats()
+	a.addIsolation()
+	a.addEvents()
+	a.addImages()
 	a.addDocuments(router)
-
 	return a
 }
 
@@ -89,7 +101,9 @@ type adapter struct{ *server.Router }
 // Handle implements huma.Adapter.
 func (a *adapter) Handle(op *huma.Operation, h func(huma.Context)) {
 	route, _ := op.Metadata[routeKey].(server.Route)
-	route.Pattern = op.Method + " " + op.Path
+	if route.Pattern == "" {
+		route.Pattern = op.Method + " " + op.Path
+	}
 	route.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h(bounded{humago.NewContext(op, r, w)}) })
 	a.Router.Handle(route)
 }
@@ -119,7 +133,9 @@ func route[I, O any](a *API, op huma.Operation, r server.Route, f func(ctx conte
 	op.Metadata = map[string]any{routeKey: r, registryKey: registry}
 	op.MaxBodyBytes = -1 // the router bounds bodies
 	op.Security = []map[string][]string{{"bearer": {}}, {"header": {}}}
-	op.Responses = errorResponses(registry)
+	responses := errorResponses(registry)
+	maps.Copy(responses, op.Responses)
+	op.Responses = responses
 	switch r.Access {
 	case auth.NeedAdmin:
 		op.Description += " Needs an admin key."
