@@ -121,7 +121,7 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 		Name: "gvisor", Version: gvisorVersion(),
 		Mode:        "root, " + r.opts.Cgroups.Mode().String(),
 		NotEnforced: r.notEnforced(),
-		HostUser:    r.hostUser(),
+		HostUser:    r.hostUser(), Seccomp: true,
 		Guest:       true, Suspend: true,
 	}
 	if r.rootless {
