@@ -5,6 +5,7 @@ package rest
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"sync"
@@ -42,6 +43,7 @@ type Parts struct {
 	Audit     Audit
 	Sandboxes Sandboxes
 	Images    Images
+	Inside    Inside
 	// Defaults of limits that a request does not name, as the operator set them.
 	Defaults sandbox.Limits
 	// Draining is closed when the server begins to stop: streams that would go on
@@ -68,6 +70,7 @@ func New(router *server.Router, parts Parts) *API {
 	a.addIsolation()
 	a.addEvents()
 	a.addImages()
+	registerExec(a, parts.Inside)
 	a.addDocuments(router)
 	return a
 }
@@ -144,6 +147,10 @@ func route[I, O any](a *API, op huma.Operation, r server.Route, f func(ctx conte
 	}
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := f(ctx, server.Caller(ctx), in)
+		var form *FormProblem
+		if errors.As(err, &form) {
+			return nil, form
+		}
 		if err != nil {
 			return nil, server.Explain(ctx, err)
 		}
