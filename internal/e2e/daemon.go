@@ -111,6 +111,27 @@ func (d *Daemon) Stop() int {
 // that is not nil. It returns the status.
 func (d *Daemon) Do(key, method, path, body string, out any) int {
 	d.t.Helper()
+	code, text := d.send(key, method, path, body)
+	if out != nil {
+		if err := json.Unmarshal(text, out); err != nil {
+			d.t.Fatalf("%s %s: %d %s", method, path, code, text)
+		}
+	}
+	return code
+}
+
+// Text reads what is no JSON, which must be there.
+func (d *Daemon) Text(key, path string) string {
+	d.t.Helper()
+	code, text := d.send(key, "GET", path, "")
+	if code != http.StatusOK {
+		d.t.Fatalf("%s: %d %s", path, code, text)
+	}
+	return string(text)
+}
+
+func (d *Daemon) send(key, method, path, body string) (int, []byte) {
+	d.t.Helper()
 	r, err := http.NewRequestWithContext(d.t.Context(), method, d.URL+"/api/v1"+path, strings.NewReader(body))
 	if err != nil {
 		d.t.Fatal(err)
@@ -130,12 +151,7 @@ func (d *Daemon) Do(key, method, path, body string, out any) int {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if out != nil {
-		if err := json.Unmarshal(text, out); err != nil {
-			d.t.Fatalf("%s %s: %d %s", method, path, resp.StatusCode, text)
-		}
-	}
-	return resp.StatusCode
+	return resp.StatusCode, text
 }
 
 // Run calls the binary as a client of the daemon, by its local socket.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // served is what the tests look at of a sandbox, and of an error.
@@ -17,6 +18,12 @@ type served struct {
 	Detail  string `json:"detail"`
 	Code    string `json:"code"`
 	Reason  string `json:"reason"`
+}
+
+// executed is what a client of the oldest contract looks at.
+type executed struct {
+	ExitCode int    `json:"exit_code"`
+	Output   string `json:"output"`
 }
 
 type servedList struct {
@@ -51,6 +58,21 @@ func TestServer(t *testing.T) {
 	var stats struct{ Memory, Processes int64 }
 	if code := d.Do(d.Key, "GET", "/sandboxes/"+sb.ID+"/stats", "", &stats); code != 200 || stats.Processes == 0 {
 		t.Errorf("stats: %d %+v", code, stats)
+	}
+	for command, want := range map[string]executed{
+		`echo hi`:                                  {0, "hi\n"},                  // Q4
+		`sh -c 'echo a; echo b >&2; exit 3'`:       {3, "a\nb\n"},                // Q5
+		`echo a | tr a b`:                          {0, "b\n"},                   // Q6
+		`id -un; pwd; touch f && kill -0 $$ && ls`: {0, "user\n/workspace\nf\n"}, // Q14
+	} {
+		var res executed
+		body, err := json.Marshal(map[string]string{"command": command})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code := d.Do(d.Key, "POST", "/sandboxes/"+sb.ID+"/execute", string(body), &res); code != 200 || res != want {
+			t.Errorf("%s: %d %+v", command, code, res)
+		}
 	}
 	if code := d.Do(d.Key, "DELETE", "/sandboxes/"+sb.ID, "", nil); code != 204 { // Q12
 		t.Errorf("delete: %d", code)
@@ -88,6 +110,12 @@ func TestServerIsKilled(t *testing.T) {
 	if code := d.Do(d.Key, "DELETE", "/sandboxes/gone", "", nil); code != 204 {
 		t.Fatalf("delete: %d", code)
 	}
+	var job struct {
+		ExecID string `json:"exec_id"`
+	}
+	if code := d.Do(d.Key, "POST", "/sandboxes/kept/execute", `{"command":"i=0; while sleep 0.1; do i=$((i+1)); echo $i; done","detach":true}`, &job); code != 202 || job.ExecID == "" {
+		t.Fatalf("a command in the background: %d %+v", code, job)
+	}
 	before := SandboxPids(t, kept.ID)
 	d.Kill()
 	if out := Run(t, d.Dir, "", "run", Image, "--", "true"); out.Code != 0 {
@@ -103,6 +131,21 @@ func TestServerIsKilled(t *testing.T) {
 	}
 	if after := SandboxPids(t, kept.ID); len(before) == 0 || len(after) == 0 || before[0] != after[0] {
 		t.Errorf("its processes were %v, and are %v", before, after)
+	}
+	// Its command goes on, and what it said meanwhile is there.
+	output := func() string { return d.Text(key, "/sandboxes/kept/execs/"+job.ExecID+"/output?stream=stdout") }
+	first, end := output(), time.Now().Add(10*time.Second+Slack())
+	for next := first; ; next = output() {
+		if !strings.HasPrefix(next, "1\n2\n"[:min(len(next), 4)]) || !strings.HasPrefix(next, first) {
+			t.Fatalf("its command said %q, and later %q", first, next)
+		}
+		if len(next) > len(first)+4 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("its command says nothing more than %q", next)
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 	var events struct{ Items []struct{ Type string } }
 	if d.Do(key, "GET", "/sandboxes/kept/events", "", &events); len(events.Items) != 3 || events.Items[2].Type != "adopted" {
