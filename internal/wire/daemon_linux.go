@@ -55,6 +55,9 @@ type daemon struct {
 
 // Serve runs a daemon until ctx is done.
 func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err error) {
+	if cfg.Storage != "" {
+		return errors.New("storage is set, and this version keeps nothing beyond a sandbox's life: unset it")
+	}
 	d := &daemon{cfg: cfg, hooks: hooks}
 	defer func() { err = errors.Join(err, d.close()) }()
 	for _, open := range []func(context.Context) error{d.openData, d.openSandboxes, d.openServer} {
@@ -251,6 +254,9 @@ func policy(cfg *config.Config) manager.Policy {
 	return manager.Policy{
 		DefaultImage: cfg.Sandbox.Image, Max: most, MaxSandboxes: int(l.Sandboxes), MaxPerOwner: int(l.SandboxesPerOwner), Creates: int(l.Creates),
 		IdleTimeout: endless(cfg.Sandbox.IdleTimeout), Lifetime: endless(cfg.Sandbox.Lifetime), MaxIdleTimeout: l.IdleTimeout, MaxLifetime: l.Lifetime,
+		Commands: manager.Commands{
+			Timeout: cfg.Sandbox.ExecTimeout, Output: cfg.Sandbox.MaxOutput, MaxTimeout: l.ExecTimeout, MaxOutput: l.MaxOutput, AtOnce: int(l.Execs),
+		},
 	}
 }
 

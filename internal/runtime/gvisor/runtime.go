@@ -122,7 +122,7 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 		Mode:        "root, " + r.opts.Cgroups.Mode().String(),
 		NotEnforced: r.notEnforced(),
 		HostUser:    r.hostUser(), Seccomp: true,
-		Guest:       true, Suspend: true,
+		Guest: true, Suspend: true,
 	}
 	if r.rootless {
 		c.Mode = "rootless, " + r.opts.Cgroups.Mode().String()
