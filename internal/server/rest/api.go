@@ -71,6 +71,7 @@ func New(router *server.Router, parts Parts) *API {
 	a.addEvents()
 	a.addImages()
 	registerExec(a, parts.Inside)
+	registerFiles(a, parts.Inside)
 	a.addDocuments(router)
 	return a
 }

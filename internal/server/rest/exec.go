@@ -37,6 +37,7 @@ type execRoutes struct {
 // has it.
 type Inside interface {
 	Execs
+	Files
 }
 
 // registerExec adds the routes about commands.
