@@ -72,6 +72,7 @@ func New(router *server.Router, parts Parts) *API {
 	a.addImages()
 	registerExec(a, parts.Inside)
 	registerFiles(a, parts.Inside)
+	registerPorts(a, parts.Inside)
 	a.addDocuments(router)
 	return a
 }

@@ -38,6 +38,7 @@ type execRoutes struct {
 type Inside interface {
 	Execs
 	Files
+	Ports
 }
 
 // registerExec adds the routes about commands.
