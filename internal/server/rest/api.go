@@ -71,6 +71,8 @@ func New(router *server.Router, parts Parts) *API {
 	a.addEvents()
 	a.addImages()
 	registerExec(a, parts.Inside)
+	registerFiles(a, parts.Inside)
+	registerPorts(a, parts.Inside)
 	a.addDocuments(router)
 	return a
 }

@@ -37,6 +37,8 @@ type execRoutes struct {
 // has it.
 type Inside interface {
 	Execs
+	Files
+	Ports
 }
 
 // registerExec adds the routes about commands.

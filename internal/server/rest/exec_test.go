@@ -19,7 +19,7 @@ import (
 // box makes a sandbox of the user and returns the path of it.
 func (w *world) box() string {
 	w.t.Helper()
-	return "/api/v1/sandboxes/" + w.create(w.user, "{}").ShortID
+	return "/api/v1/sandboxes/" + w.create(w.user, `{"user":"user","workdir":"/workspace"}`).ShortID
 }
 
 // in asks for something in a sandbox and wants a status.

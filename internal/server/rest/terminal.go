@@ -73,16 +73,13 @@ func (in *terminalInput) command() sandbox.Command {
 // terminal takes a command's output for a WebSocket.
 type terminal struct {
 	ready chan struct{}
-	ctx   context.Context //nolint:containedctx // io.Writer has no other place for it
-	ws    *websocket.Conn // from ready on
+	to    messages // from ready on
 }
 
 // Write implements io.Writer. It waits for a slow client, and the command with it.
 func (t *terminal) Write(p []byte) (int, error) {
 	<-t.ready
-	ctx, cancel := context.WithTimeout(t.ctx, wsTimeout)
-	defer cancel()
-	return len(p), t.ws.Write(ctx, websocket.MessageBinary, p)
+	return t.to.Write(p)
 }
 
 // terminalMessage is a text message of the server.
@@ -99,9 +96,9 @@ func (x *execRoutes) serveTerminal(w http.ResponseWriter, r *http.Request, c san
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	ws, err := accept(w, r)
-	t.ws, t.ctx = ws, ctx
+	t.to = messages{ctx, ws}
 	if err != nil {
-		cancel()
+		cancel() // before ws is used: there is none
 		close(t.ready)
 		return
 	}

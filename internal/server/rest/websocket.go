@@ -75,3 +75,19 @@ func stayAlive(ctx context.Context, ws *websocket.Conn) {
 		}
 	}
 }
+
+// messages writes bytes as binary messages.
+type messages struct {
+	ctx context.Context //nolint:containedctx // io.Writer has no other place for it
+	ws  *websocket.Conn
+}
+
+// Write implements io.Writer.
+func (m messages) Write(p []byte) (int, error) {
+	if m.ctx.Err() != nil {
+		return 0, m.ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, wsTimeout)
+	defer cancel()
+	return len(p), m.ws.Write(ctx, websocket.MessageBinary, p)
+}
