@@ -73,6 +73,7 @@ func New(router *server.Router, parts Parts) *API {
 	registerExec(a, parts.Inside)
 	registerFiles(a, parts.Inside)
 	registerPorts(a, parts.Inside)
+	a.addAbsent()
 	a.addDocuments(router)
 	return a
 }
