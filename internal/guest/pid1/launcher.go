@@ -177,6 +177,8 @@ func (l *launcher) explainFork(err error, file, dir string, id identity) error {
 		return notExecutable(file, fmt.Sprintf("Resource temporarily unavailable: the sandbox's limit of %d processes is reached", l.config().GetMaxPids()))
 	case syscall.ENOENT:
 		return notFound(file, "its interpreter was not found")
+	case syscall.ETIME:
+		return notExecutable(file, fmt.Sprintf("it did not start within %v", startPatience))
 	case syscall.EACCES:
 		return notExecutable(file, fmt.Sprintf("Permission denied (as uid %d, in %s)", id.uid, dir))
 	case syscall.EMFILE, syscall.ENFILE:

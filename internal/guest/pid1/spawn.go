@@ -124,6 +124,8 @@ func (s *steps) run(cgroup int) (int, error) {
 	switch {
 	case pid > ^uintptr(maxErrno):
 		return 0, &spawnError{unix.SYS_CLONE3, syscall.Errno(-pid)}
+	case w.gaveUp.Load():
+		return 0, &spawnError{unix.SYS_EXECVE, unix.ETIME}
 	case failed.errno != 0:
 		return 0, &spawnError{s.list[failed.step].number, syscall.Errno(failed.errno)}
 	}
@@ -132,17 +134,26 @@ func (s *steps) run(cgroup int) (int, error) {
 
 // waker wakes a child that was stopped before its program ran: from the moment
 // that it has its user's rights, other processes of that user can do it, and the
-// thread that waits for it would wait for them.
+// thread that waits for it would wait for them. In the end it kills the child,
+// which may also hang in a call, such as that to a FIFO as a script's interpreter.
 type waker struct {
-	pid   atomic.Int32 // the kernel sets it; 0: the wait is over
-	timer *time.Timer
+	pid    atomic.Int32 // the kernel sets it; 0: the wait is over
+	gaveUp atomic.Bool
+	began  time.Time
+	timer  *time.Timer
 }
 
-// wakeAfter is how often a child is woken. Most starts take a hundredth of it.
-const wakeAfter = 100 * time.Millisecond
+const (
+	// wakeAfter is how often a child is woken. Most starts take a hundredth of it.
+	wakeAfter = 100 * time.Millisecond
+	// startPatience is how long a start may take. The longest honest ones read a
+	// big program from a busy disk.
+	startPatience = 10 * time.Second
+)
 
 func (w *waker) start() {
 	w.pid.Store(-1)
+	w.began = time.Now()
 	w.timer = time.AfterFunc(wakeAfter, w.wake)
 }
 
@@ -151,7 +162,12 @@ func (w *waker) wake() {
 	if pid == 0 {
 		return
 	}
-	if pid > 0 {
+	switch {
+	case pid < 0:
+	case time.Since(w.began) > startPatience:
+		w.gaveUp.Store(true)
+		_ = unix.Kill(pid, unix.SIGKILL)
+	default:
 		_ = unix.Kill(pid, unix.SIGCONT) // nothing to one that runs
 	}
 	time.AfterFunc(wakeAfter, w.wake)

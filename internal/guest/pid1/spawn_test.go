@@ -103,6 +103,25 @@ func TestStoppedStart(t *testing.T) {
 	}
 }
 
+// A start that hangs in a call is given up, and its child is gone.
+func TestHangingStart(t *testing.T) {
+	l, err := native()
+	if err != nil {
+		t.Skipf("this user may not confine children: %v", err)
+	}
+	p := shellProgram(t, "exit 7")
+	s := p.steps()
+	forever := [4]uintptr{} // ppoll of nothing, without a time
+	s.list = slices.Insert(s.list, len(s.list)-1, step{unix.SYS_PPOLL, forever})
+	_, _, err = l.reaper.launch(func() (int, error) { return s.run(p.cgroup) })
+	if !errors.Is(err, unix.ETIME) {
+		t.Errorf("got %v", err)
+	}
+	if z := zombies(t); len(z) > 0 {
+		t.Errorf("zombies are left: %v", z)
+	}
+}
+
 // The end of an orphan is not taken for that of a command that has its pid later,
 // however long launches go on without a pause.
 func TestReusedPid(t *testing.T) {

@@ -83,3 +83,23 @@ func TestStartsAreStopped(t *testing.T) {
 		}
 	}
 }
+
+// A script whose interpreter is a FIFO that nobody writes to keeps neither the
+// agent nor other commands of its user waiting for good.
+func TestInterpreterIsFIFO(t *testing.T) {
+	b := newBox(t)
+	r, err := b.s.Run(b.ctx, sandbox.Command{Shell: "cd /tmp && mkfifo f && chmod 755 f && printf '#!/tmp/f\\n' >script && chmod 755 script"}, nil)
+	if err != nil || r.ExitCode != 0 {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	for _, user := range []string{"1000", "root"} {
+		r, err := b.s.Run(b.ctx, sandbox.Command{Argv: []string{"/tmp/script"}, User: user}, nil)
+		if err != nil || r.ExitCode != sandbox.ExitNotExecutable {
+			t.Errorf("as %s: got %+v, %v", user, r, err)
+		}
+		r, err = b.s.Run(b.ctx, sandbox.Command{Shell: "exit 7", User: user}, nil)
+		if err != nil || r.ExitCode != 7 {
+			t.Errorf("as %s, afterwards: got %+v, %v", user, r, err)
+		}
+	}
+}
