@@ -31,6 +31,8 @@ step() {
 }
 step "interpreters start 400 times" TestB237 ./internal/e2e
 step "1,000,000 files" TestRES06_Million ./internal/e2e
+step "an image of 1,000,000 files" TestMillionEntries ./internal/image
+step "50 hosts killed at random moments" 'TestGuest$/^HostCrash' ./internal/runtime/gvisor
 step "100 cycles of one process" TestCyclesOfOneProcess ./internal/e2e/soak
 step "500 cycles, 50 killed" TestCycles ./internal/e2e/soak
 step "chaos: 120 kills under load" TestChaos ./internal/e2e/soak
