@@ -159,7 +159,7 @@ type Event struct {
 	Reason sandbox.Reason // ReasonExited, ReasonOOM or ReasonCrashed
 	// ExitCode of the guest's first process, -1 when unknown.
 	ExitCode int
-	// Detail for the operator's log, such as the end of a panic log.
+	// Detail for the operator's log, such as what matters of a panic log.
 	Detail string
 	Time   time.Time
 }
