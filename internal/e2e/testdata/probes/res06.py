@@ -44,7 +44,7 @@ attempt("name of 256", os.open, "/workspace/long/" + "n" * 256, os.O_CREAT | os.
 say("long names", len(os.listdir("/workspace/long")))
 
 attrs, result = 0, "OK"
-for i in range(10000):
+for i in range(100000):
     try:
         os.setxattr("/workspace/long/" + "000" + "n" * 252, "user.a%d" % i, b"x" * 64)
         attrs += 1
