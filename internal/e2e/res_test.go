@@ -167,7 +167,7 @@ func TestRES06(t *testing.T) {
 	box := NewBox(t, sandbox.Limits{})
 	check := Neighbour(t)
 	stop := box.KeepsAnswering("the agent under 100,000 files")
-	f := box.RunProbe("res06", "root", "100000", "5000")
+	f := box.RunProbe("res06", "root", "100000", "5000", "100000")
 	stop()
 	for what, want := range map[string]int{"files": 100_000, "depth": 5_000, "xattrs": 100_000} {
 		n, _ := strconv.Atoi(f.Get(what))

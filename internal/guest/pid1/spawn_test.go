@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,8 +31,7 @@ func TestCleanStart(t *testing.T) {
 	}
 }
 
-// spawnShell runs a script without the agent around it.
-func spawnShell(t *testing.T, script string, change func(*program)) (int, error) {
+func shellProgram(t *testing.T, script string) program {
 	t.Helper()
 	if _, err := native(); err != nil { // it reaps
 		t.Skipf("this user may not confine children: %v", err)
@@ -39,11 +40,17 @@ func spawnShell(t *testing.T, script string, change func(*program)) (int, error)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(null)
-	p := program{
+	t.Cleanup(func() { unix.Close(null) })
+	return program{
 		file: "/bin/sh", argv: []string{"sh", "-c", script}, env: []string{"PATH=/usr/bin:/bin"}, dir: "/",
 		files: [3]int{null, null, null}, id: identity{uid: uint32(os.Getuid()), gid: uint32(os.Getgid())}, cgroup: -1,
 	}
+}
+
+// spawnShell runs a script without the agent around it.
+func spawnShell(t *testing.T, script string, change func(*program)) (int, error) {
+	t.Helper()
+	p := shellProgram(t, script)
 	change(&p)
 	return spawn(p)
 }
@@ -71,6 +78,49 @@ func TestSpawnFailures(t *testing.T) {
 	}
 	if _, err := spawnShell(t, "exit 0", func(p *program) { p.argv = []string{"a\x00b"} }); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("a NUL in an argument: %v", err)
+	}
+}
+
+// A child that others of its user stop before its program runs holds up neither
+// the rest of this process, even on its only processor, nor itself for long.
+func TestStoppedStart(t *testing.T) {
+	l, err := native()
+	if err != nil {
+		t.Skipf("this user may not confine children: %v", err)
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	p := shellProgram(t, "exit 7")
+	s := p.steps()
+	s.list = slices.Insert(s.list, len(s.list)-1, step{unix.SYS_KILL, [4]uintptr{0, uintptr(unix.SIGSTOP)}}) // its own group
+	for range 3 {
+		_, ended, err := l.reaper.launch(func() (int, error) { return s.run(p.cgroup) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := <-ended; e.status.ExitStatus() != 7 {
+			t.Errorf("ended with %v", e.status)
+		}
+	}
+}
+
+// The end of an orphan is not taken for that of a command that has its pid later,
+// however long launches go on without a pause.
+func TestReusedPid(t *testing.T) {
+	const pid = 77
+	r := &reaper{kick: make(chan struct{}, 1), waiting: map[int]chan exit{}, early: map[int]exit{}}
+	var ended <-chan exit
+	_, _, err := r.launch(func() (int, error) {
+		r.ended(pid, exit{status: 1 << 8})
+		var err error
+		_, ended, err = r.launch(func() (int, error) { return pid, nil })
+		r.ended(pid, exit{status: 7 << 8})
+		return pid + 1, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := <-ended; e.status.ExitStatus() != 7 {
+		t.Errorf("ended with %d", e.status.ExitStatus())
 	}
 }
 
