@@ -95,14 +95,7 @@ func TestPOS03(t *testing.T) {
 	if len(ours) != 1 {
 		t.Fatalf("the owners of %s are %v", dir, ours)
 	}
-	streams := map[string]bool{} // output and errors are one pipe of this test
-	for _, fd := range []string{"0", "1", "2"} {
-		to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", cmd.Process.Pid, fd))
-		if err != nil {
-			t.Fatal(err)
-		}
-		streams[to] = to != os.DevNull // which is everybody's
-	}
+	streams := streamsOf(t, cmd.Process.Pid)
 	found := 0
 	for _, pid := range pids(t) {
 		environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
@@ -122,12 +115,7 @@ func TestPOS03(t *testing.T) {
 		}
 		if bytes.Contains(group, []byte("/agentbox/"+ours[0]+"/")) || bytes.Contains(command, []byte(dir)) {
 			found++
-			files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // the pattern is good
-			for _, file := range files {
-				if to, err := os.Readlink(file); err == nil && streams[to] {
-					t.Errorf("%s is agentbox's %s", file, to)
-				}
-			}
+			checkStreams(t, pid, streams)
 		}
 		c.Check(string(environ), string(command))
 	}
@@ -137,6 +125,37 @@ func TestPOS03(t *testing.T) {
 	lines, _ := out.Get()
 	c.Check(strings.Join(lines, "\n"))
 	t.Logf("%d processes of the sandbox looked at", found)
+}
+
+// streamsOf are what a process has for its standard streams, without what is
+// everybody's.
+func streamsOf(t testing.TB, pid int) map[string]bool {
+	t.Helper()
+	streams := map[string]bool{}
+	for fd := range 3 {
+		to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if to != os.DevNull {
+			streams[to] = true
+		}
+	}
+	if len(streams) == 0 {
+		t.Fatal("the process has no stream of its own")
+	}
+	return streams
+}
+
+// checkStreams fails if a process holds one of another's streams.
+func checkStreams(t testing.TB, pid int, streams map[string]bool) {
+	t.Helper()
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // the pattern is good
+	for _, file := range files {
+		if to, err := os.Readlink(file); err == nil && streams[to] {
+			t.Errorf("%s is agentbox's %s", file, to)
+		}
+	}
 }
 
 // TestBuildInheritsNoFile: what builds an image gets no file that our caller
