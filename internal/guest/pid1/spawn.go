@@ -29,7 +29,11 @@ type program struct {
 
 // cloneArgs is the kernel's struct clone_args up to cgroup.
 type cloneArgs struct {
-	flags, pidFD, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+	flags      uint64
+	_          [3]uint64 // pidfd, child_tid, parent_tid
+	exitSignal uint64
+	_          [5]uint64 // stack, stack_size, tls, set_tid, set_tid_size
+	cgroup     uint64
 }
 
 // step is one system call of a child before it executes its program.
