@@ -150,6 +150,9 @@ type Info struct {
 	NotEnforced []string
 	// Pid of the isolated process on the host; 0 when there is none.
 	Pid int
+	// Saved is the time of the last Stop whose files are kept; zero when there
+	// are none.
+	Saved time.Time
 }
 
 // Event tells that a sandbox ended without being asked to.

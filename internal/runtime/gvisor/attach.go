@@ -11,8 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/abi/linux"
-	"gvisor.dev/gvisor/pkg/sentry/control"
-	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 
 	"agentbox/internal/guest"
 	"agentbox/internal/sandbox"
@@ -67,12 +65,14 @@ func (b *box) handOver(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	pid, err := b.execHelper(ctx, theirs)
+	// One capability that user code lacks keeps it from tracing the helper.
+	pid, err := b.execHelper(ctx, helper{verb: "attach", caps: []linux.Capability{linux.CAP_SETPCAP}, files: []*os.File{theirs}})
 	theirs.Close() // else there is no end-of-file when the helper fails
 	if err == nil {
 		err = b.prove(ctx, conn)
 		// A helper that still runs would make a checkpoint impossible.
-		err = errors.Join(err, b.reapHelper(ctx, pid))
+		_, reaped := b.reapHelper(ctx, pid)
+		err = errors.Join(err, reaped)
 	}
 	if err != nil {
 		conn.Close()
@@ -103,62 +103,6 @@ func awaitData(conn net.Conn) error {
 		return err
 	}
 	return rc.Read(readable)
-}
-
-func (b *box) execHelper(ctx context.Context, stream *os.File) (int32, error) {
-	program, err := os.Open(b.r.opts.GuestPath)
-	if err != nil {
-		return 0, fmt.Errorf("open the attach helper: %w", err)
-	}
-	defer program.Close()
-	null, err := emptyFile()
-	if err != nil {
-		return 0, err
-	}
-	defer null.Close()
-	// One capability that user code lacks keeps it from tracing the helper.
-	one := auth.CapabilitySetOf(linux.CAP_SETPCAP)
-	args := &control.ExecArgs{
-		Argv:             []string{"agentbox-guest", "attach"},
-		WorkingDirectory: "/",
-		NoNewPrivileges:  true,
-		Capabilities:     &auth.TaskCapabilities{PermittedCaps: one, EffectiveCaps: one, BoundingCaps: one},
-		FilePayload:      control.NewFilePayload(map[int]*os.File{0: null, 1: null, 2: null, 3: stream}, program),
-	}
-	var pid int32
-	err = bounded(ctx, func() (err error) {
-		pid, err = b.c.Execute(b.conf, args)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("execute the attach helper: %w", err)
-	}
-	return pid, nil
-}
-
-func (b *box) reapHelper(ctx context.Context, pid int32) error {
-	err := bounded(ctx, func() error {
-		_, err := b.c.WaitPID(pid)
-		return err
-	})
-	if err != nil {
-		_ = b.c.SignalProcess(unix.SIGKILL, pid) // best effort: the error is told
-		return fmt.Errorf("wait for the attach helper: %w", err)
-	}
-	return nil
-}
-
-// bounded runs f, a call into the sandbox that has no way to be stopped, but no
-// longer than ctx. f ends with the sandbox at last.
-func bounded(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // streamBuffer is how much each end may send ahead of its reader. The kernel's
