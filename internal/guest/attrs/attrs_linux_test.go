@@ -119,6 +119,17 @@ func TestReadApply(t *testing.T) {
 	}
 }
 
+func TestTimesBefore1970(t *testing.T) {
+	for _, c := range []struct{ sec, nsec, wantSec, wantNsec int64 }{
+		{5, 999_999_999, 5, 999_999_999}, {0, 0, 0, 0}, {-5, 0, -5, 0}, {-5, 1, -5, 1},
+		{0, 1<<32 - 500_000_000, -1, 500_000_000}, {-86400, 1<<32 - 1, -86401, 999_999_999},
+	} {
+		if sec, nsec := normal(c.sec, c.nsec); sec != c.wantSec || nsec != c.wantNsec {
+			t.Errorf("%d.%d is %d.%d, want %d.%d", c.sec, c.nsec, sec, nsec, c.wantSec, c.wantNsec)
+		}
+	}
+}
+
 // makeDeep makes directories below each other whose path no system call takes.
 func makeDeep(t *testing.T, root, path string) {
 	t.Helper()

@@ -137,7 +137,8 @@ func (t *tree) look(p string) (record, error) {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Dev != t.dev {
 		return record{}, nil // something is mounted there
 	}
-	r := record{path: p, sec: st.Mtim.Sec, nsec: st.Mtim.Nsec}
+	r := record{path: p}
+	r.sec, r.nsec = normal(st.Mtim.Sec, st.Mtim.Nsec)
 	n, err := unix.Llistxattr(name, t.buf)
 	if errors.Is(err, unix.ENOTSUP) || n == 0 && err == nil {
 		return r, nil
@@ -158,6 +159,16 @@ func (t *tree) look(p string) (record, error) {
 		}
 	}
 	return r, nil
+}
+
+// normal makes of a file's time one that can be set. gVisor rounds the seconds
+// of times before 1970 towards zero and tells the rest as a negative number of
+// 32 bits.
+func normal(sec, nsec int64) (int64, int64) {
+	if n := int64(int32(nsec)); n < 0 {
+		return sec - 1, maxNsec + n
+	}
+	return sec, nsec
 }
 
 // inTar reports whether gVisor puts an attribute into its tar. It keeps access

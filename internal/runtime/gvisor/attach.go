@@ -81,6 +81,36 @@ func (b *box) handOver(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
+// takeTime is how long an agent may take to begin, on a busy machine.
+const takeTime = time.Minute
+
+// awaitTaken returns when the other end has read all that was written to conn.
+func awaitTaken(ctx context.Context, conn net.Conn) error {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return errors.New("the stream is no socket")
+	}
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, takeTime)
+	defer cancel()
+	for {
+		left := 0
+		var asked error
+		err := rc.Control(func(fd uintptr) { left, asked = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+		if err = errors.Join(err, asked); err != nil || left == 0 {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 func (b *box) prove(ctx context.Context, conn net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()

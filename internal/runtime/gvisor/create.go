@@ -256,6 +256,11 @@ func (b *box) started() error {
 	if err := guest.SendKey(b.conn, b.rec.Key); err != nil {
 		return b.explain(err)
 	}
+	return b.live()
+}
+
+// live is the last step of a start.
+func (b *box) live() error {
 	// Not earlier: a quota slows the start down.
 	if err := b.group.SetCPUs(b.rec.Limits.CPUs); err != nil {
 		return err

@@ -177,6 +177,15 @@ func (b *box) bootSaved(ctx context.Context, dir string) error {
 	if err := bounded(ctx, b.c.WaitFSRestore); err != nil {
 		return fmt.Errorf("read the saved files: %w", err)
 	}
+	if err := guest.SendKey(b.conn, b.rec.Key); err != nil {
+		return err
+	}
+	// The agent waits for a session from here on. A helper that came earlier
+	// would be in its way: while a process is where it does not expect one, it
+	// can't set up the control groups that limit the guest's processes.
+	if err := awaitTaken(ctx, b.conn); err != nil {
+		return fmt.Errorf("wait for the agent: %w", err)
+	}
 	note, err := os.Open(filepath.Join(dir, attrsFile))
 	if err != nil {
 		return fmt.Errorf("open the saved attributes: %w", err)
@@ -186,7 +195,7 @@ func (b *box) bootSaved(ctx context.Context, dir string) error {
 		return err
 	}
 	b.rec.Starting = false
-	return b.started()
+	return b.live()
 }
 
 // canStartSaved reports whether there are saved files to start from. A sandbox
