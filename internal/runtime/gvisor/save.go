@@ -175,18 +175,20 @@ var attrsCaps = []linux.Capability{
 }
 
 // collect waits for what was written to the sinks. When the writing failed it
-// waits for nobody who may hold their other ends still.
+// waits for nobody who may hold their other ends still, and tells of a bound that
+// was reached rather than of what followed from it.
 func (w *saveWriter) collect(ctx context.Context, err error, sinks ...*sink) error {
-	errs := []error{err}
 	for _, s := range sinks {
 		if err != nil || ctx.Err() != nil {
 			s.abort()
 		}
-		sum, err := s.finish()
+		sum, sinkErr := s.finish()
 		w.sums[filepath.Base(s.path)] = sum
-		errs = append(errs, err)
+		if err == nil || errors.Is(sinkErr, errTooLarge) {
+			err = sinkErr
+		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // sealPages checks the file of contents and describes it.
@@ -208,7 +210,7 @@ func (w *saveWriter) sealPages() error {
 }
 
 // errTooLarge is a file of a save that goes beyond its bound.
-var errTooLarge = fmt.Errorf("more than a save may take with the sandbox's limits: %w", errdefs.ErrResourceExhausted)
+var errTooLarge = fmt.Errorf("there are more files than the sandbox could be started with again, with its limit of memory: %w", errdefs.ErrResourceExhausted)
 
 // sumOf describes what is left to read of r.
 func sumOf(r io.Reader, limit int64) (savedFile, error) {
