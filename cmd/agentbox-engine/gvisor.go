@@ -4,6 +4,7 @@ import (
 	"slices"
 	_ "unsafe" // linkname
 
+	"gvisor.dev/gvisor/pkg/gomaxprocs"
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 	"gvisor.dev/gvisor/runsc/boot/filter"
 )
@@ -36,3 +37,9 @@ func allowInodeLimits() {
 		tmpfsOptions = append(slices.Clone(tmpfsOptions), "nr_inodes")
 	}
 }
+
+// useSpareProcessor gives the sentry's goroutines one processor more than the
+// guest has. With as many, one that becomes ready while all others wait for the
+// guest is not run until the runtime looks for it, up to 10 ms later: measured
+// at a quarter of a start.
+func useSpareProcessor() { gomaxprocs.Add(1) }

@@ -59,7 +59,7 @@ var layers = []struct {
 	{"agentbox/internal/control", []string{"agentbox/internal/owner", "agentbox/internal/guest", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "google.golang.org/protobuf/proto", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/local", []string{"agentbox/internal/runtime", "agentbox/internal/owner", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/gen/guest/v1", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/cli", []string{"agentbox/internal/local", "agentbox/internal/control", "agentbox/internal/doctor", "agentbox/internal/image", "agentbox/internal/image/oci", "agentbox/internal/owner", "agentbox/internal/ports", "agentbox/internal/transfer", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/runtime", "agentbox/internal/ids",
-		"github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
+		"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	// Wiring: may import everything of ours, but not gVisor itself.
 	{"agentbox/internal/wire", []string{"agentbox/internal/..."}},
 	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire", "golang.org/x/sys/unix"}},

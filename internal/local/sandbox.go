@@ -105,7 +105,7 @@ func (e *Engine) Create(ctx context.Context, req Request) (_ *Sandbox, err error
 		SandboxID: s.ID, Hostname: ids.Short(s.ID), Epoch: 1, Config: guestConfig(req, img),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("greet the sandbox's agent: %w", errors.Join(err, s.why(ctx)))
+		return nil, fmt.Errorf("greet the sandbox's agent: %w", errors.Join(err, s.why(ctx, err)))
 	}
 	if err := s.own(ctx, req); err != nil {
 		return nil, fmt.Errorf("give directories to user %s: %w", req.User, errors.Join(err, s.session.Close()))
@@ -177,7 +177,7 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Command, out client.Out
 		if s.session.Err() == nil && !errdefs.IsUnavailable(err) {
 			return nil, err
 		}
-		return nil, errors.Join(s.why(ctx), err)
+		return nil, errors.Join(s.why(ctx, err), err)
 	}
 	s.mu.Lock()
 	s.kills[p.ID()] = before
@@ -216,7 +216,7 @@ func (s *Sandbox) Wait(ctx context.Context, p *client.Process) (*sandbox.Result,
 		}
 		return res, nil
 	}
-	ev := s.death(ctx)
+	ev := s.death(ctx, err)
 	if ev == nil {
 		return res, err
 	}
@@ -245,8 +245,12 @@ func (s *Sandbox) memoryText() string {
 }
 
 // death waits briefly for the back end's word on why the sandbox ended: it
-// comes some milliseconds after the stream broke.
-func (s *Sandbox) death(ctx context.Context) *runtime.Event {
+// comes some milliseconds after the stream broke. A sandbox whose agent answered,
+// be it with an error, is not waited for.
+func (s *Sandbox) death(ctx context.Context, failed error) *runtime.Event {
+	if client.Told(failed) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	select {
@@ -257,9 +261,10 @@ func (s *Sandbox) death(ctx context.Context) *runtime.Event {
 	}
 }
 
-// why is the sandbox's death as an error, nil when it lives.
-func (s *Sandbox) why(ctx context.Context) error {
-	if ev := s.death(ctx); ev != nil {
+// why is the sandbox's death as an error, nil when it lives. failed is what
+// raises the question.
+func (s *Sandbox) why(ctx context.Context, failed error) error {
+	if ev := s.death(ctx, failed); ev != nil {
 		if ev.Reason == sandbox.ReasonOOM {
 			return errors.New(s.memoryText())
 		}

@@ -13,13 +13,16 @@ import (
 	"strings"
 )
 
-// Bounds limit what Unpack takes.
-type Bounds struct {
-	Bytes   int64 // of file content. 0: DefaultBytes
-	Entries int   // 0: DefaultEntries
+// Options say what Unpack takes.
+type Options struct {
+	Bytes   int64 // of file content, at most. 0: DefaultBytes
+	Entries int   // at most. 0: DefaultEntries
+	// Links keeps symbolic links that lead to a place in the directory, there or
+	// not. Without it, as for others, they are left out.
+	Links bool
 }
 
-// Defaults of Bounds: an outputs directory is documents and data sets, not a
+// Defaults of Options: an outputs directory is documents and data sets, not a
 // disk image.
 const (
 	DefaultBytes   int64 = 10 << 30
@@ -37,17 +40,20 @@ const (
 	maxShown   = 256 // bytes of a name
 )
 
+// maxLinkBytes bounds the names and targets of links, which are held to the end.
+const maxLinkBytes = 64 << 20
+
 // Unpack writes the regular files and directories of the tar stream r below
-// dir, which is made if needed. Everything else (links, devices, names that
-// lead elsewhere) is left out and returned in skipped, as printable text of
-// bounded size. No name in the stream can touch anything outside dir, and modes
-// keep only their permission bits.
-func Unpack(r io.Reader, dir string, b Bounds) (skipped []string, err error) {
-	if b.Bytes == 0 {
-		b.Bytes = DefaultBytes
+// dir, which is made if needed, and links if that is asked for. Everything else
+// (hard links, devices, names that lead elsewhere) is left out and returned in
+// skipped, as printable text of bounded size. No name in the stream can touch
+// anything outside dir, and modes keep only their permission bits.
+func Unpack(r io.Reader, dir string, o Options) (skipped []string, err error) {
+	if o.Bytes == 0 {
+		o.Bytes = DefaultBytes
 	}
-	if b.Entries == 0 {
-		b.Entries = DefaultEntries
+	if o.Entries == 0 {
+		o.Entries = DefaultEntries
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("make the output directory: %w", err)
@@ -57,18 +63,19 @@ func Unpack(r io.Reader, dir string, b Bounds) (skipped []string, err error) {
 		return nil, fmt.Errorf("open the output directory: %w", err)
 	}
 	defer root.Close()
-	u := unpacker{root: root, left: b.Bytes}
+	u := unpacker{root: root, left: o.Bytes, keepLinks: o.Links}
 	tr := tar.NewReader(r)
 	for n := 0; ; n++ {
 		h, err := tr.Next()
 		if err == io.EOF {
+			u.makeLinks()
 			return u.told(), nil
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
 			return u.told(), fmt.Errorf("read the sandbox's archive: %w", err)
 		}
-		if n >= b.Entries {
-			return u.told(), fmt.Errorf("%w: %d files and directories", ErrBounds, b.Entries)
+		if n >= o.Entries {
+			return u.told(), fmt.Errorf("%w: %d files and directories", ErrBounds, o.Entries)
 		}
 		if err := u.take(h, tr); err != nil {
 			return u.told(), err
@@ -81,14 +88,18 @@ type unpacker struct {
 	left    int64
 	skipped []string
 	untold  int // left out beyond maxSkipped
+
+	keepLinks bool
+	links     []link
+	linkBytes int
 }
 
-func (u *unpacker) skip(h *tar.Header, why string) {
+func (u *unpacker) skip(name, why string) {
 	if len(u.skipped) == maxSkipped {
 		u.untold++
 		return
 	}
-	u.skipped = append(u.skipped, shown(h.Name)+": "+why)
+	u.skipped = append(u.skipped, shown(name)+": "+why)
 }
 
 // shown is a guest's name for a person to read.
@@ -104,6 +115,10 @@ func reason(err error) string {
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		return at.Err.Error()
+	}
+	var link *os.LinkError
+	if errors.As(err, &link) {
+		return link.Err.Error()
 	}
 	return strconv.Quote(err.Error())
 }
@@ -136,19 +151,25 @@ func (u *unpacker) take(h *tar.Header, data io.Reader) error {
 		return nil
 	}
 	if !filepath.IsLocal(name) || strings.IndexByte(name, 0) >= 0 {
-		u.skip(h, "the name leads out of the directory")
+		u.skip(h.Name, "the name leads out of the directory")
 		return nil
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
 		if err := u.root.MkdirAll(name, 0o755); err != nil {
-			u.skip(h, reason(err))
+			u.skip(h.Name, reason(err))
 		}
 		return nil
 	case tar.TypeReg:
 		return u.file(h, name, data)
+	case tar.TypeSymlink:
+		if u.keepLinks {
+			u.link(h, name)
+			return nil
+		}
+		fallthrough
 	default:
-		u.skip(h, kind(h)+"; only regular files and directories are collected")
+		u.skip(h.Name, kind(h)+"; only regular files and directories are collected")
 		return nil
 	}
 }
@@ -159,17 +180,17 @@ func (u *unpacker) file(h *tar.Header, name string, data io.Reader) error {
 	}
 	u.left -= h.Size
 	if err := u.root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		u.skip(h, reason(err))
+		u.skip(h.Name, reason(err))
 		return nil
 	}
 	// A new file each time: an entry must not write through an earlier one.
 	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		u.skip(h, reason(err))
+		u.skip(h.Name, reason(err))
 		return nil
 	}
 	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, h.FileInfo().Mode().Perm()|0o600)
 	if err != nil {
-		u.skip(h, reason(err))
+		u.skip(h.Name, reason(err))
 		return nil
 	}
 	_, err = io.Copy(f, data)

@@ -74,6 +74,7 @@ func (rd *reader) leave(meant bool) {
 // last frame.
 func (rd *reader) fill(buf []byte, batch int) (_ []byte, more bool) {
 	e := rd.e
+	before := len(buf)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for {
@@ -90,7 +91,7 @@ func (rd *reader) fill(buf []byte, batch int) (_ []byte, more bool) {
 		if e.result != nil && rd.caughtUp() {
 			return rd.last(buf), false
 		}
-		if len(buf) > 0 {
+		if len(buf) > before {
 			e.changed.Broadcast() // a writer may wait for this reader
 			return buf, true
 		}

@@ -28,6 +28,7 @@ type cgroups struct {
 
 	mu        sync.Mutex
 	n         int
+	spare     *job     // for the next command, so that it need not wait for one
 	lingering []string // jobs whose command ended and whose processes live on
 }
 
@@ -89,6 +90,11 @@ func (g *cgroups) limit(pids int64) error {
 
 func (g *cgroups) newJob() (*job, error) {
 	g.mu.Lock()
+	if j := g.spare; j != nil {
+		g.spare = nil
+		g.mu.Unlock()
+		return j, nil
+	}
 	g.n++
 	name := strconv.Itoa(g.n)
 	g.mu.Unlock()
@@ -100,6 +106,22 @@ func (g *cgroups) newJob() (*job, error) {
 		return nil, fmt.Errorf("open a control group: %w", err)
 	}
 	return &job{g, name, fd}, nil
+}
+
+// prepare makes the job of the next command.
+func (g *cgroups) prepare() {
+	j, err := g.newJob()
+	if err != nil {
+		return // the next command will tell
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.spare == nil {
+		g.spare = j
+		return
+	}
+	j.close()
+	g.lingering = append(g.lingering, j.name)
 }
 
 // close lets go of the descriptor; the job stays.

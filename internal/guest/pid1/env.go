@@ -76,9 +76,9 @@ func notExecutable(name, why string) error {
 	return &agent.StartError{Code: sandbox.ExitNotExecutable, Message: name + ": " + why}
 }
 
-// program finds the file to run, as execvp does in the command's directory and
+// findProgram finds the file to run, as execvp does in the command's directory and
 // with its PATH.
-func program(s agent.ProcessSpec, dir, search string) (file string, argv []string, err error) {
+func findProgram(s agent.ProcessSpec, dir, search string) (file string, argv []string, err error) {
 	if s.Shell != "" {
 		for _, sh := range shells {
 			if usable(sh) == nil {

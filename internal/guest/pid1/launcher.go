@@ -99,38 +99,35 @@ func (l *launcher) Start(s agent.ProcessSpec, stdout, stderr io.Writer) (agent.P
 	if err != nil {
 		return nil, err
 	}
-	file, argv, err := program(s, dir, valueOf(env, "PATH"))
+	file, argv, err := findProgram(s, dir, valueOf(env, "PATH"))
 	if err != nil {
 		return nil, err
 	}
 	p := &process{l: l, stdout: stdout, stderr: stderr}
-	fds, err := p.openFiles(s, id)
+	files, err := p.openFiles(s, id)
 	if err != nil {
 		p.closeFiles()
 		return nil, err
 	}
-	attr := &syscall.ProcAttr{Dir: dir, Env: env, Files: fds, Sys: &syscall.SysProcAttr{
-		Setsid: true, Setctty: s.TTY, Credential: &syscall.Credential{Uid: id.uid, Gid: id.gid, Groups: id.groups},
-	}}
-	err = p.fork(file, argv, attr, l.forkerFor(s, id))
+	err = p.fork(program{
+		file: file, argv: argv, env: env, dir: dir, files: files, terminal: s.TTY, id: id, openFiles: l.openFiles(), cgroup: -1,
+	}, l.forkerFor(s, id))
 	p.closeTheirs()
 	if err != nil {
 		p.closeFiles()
 		return nil, l.explainFork(err, file, dir, id)
 	}
-	p.limitFiles(l.config().GetOpenFiles())
 	p.pump()
 	return p, nil
 }
 
-// limitFiles lowers the command's limit of open files below this process's own,
-// which must be enough for the agent. A limit that the sandbox was started with
-// holds from the first instruction on; this one comes a moment later.
-func (p *process) limitFiles(n int64) {
-	if n > 0 && uint64(n) < p.l.nofile {
-		lim := &unix.Rlimit{Cur: uint64(n), Max: uint64(n)}
-		_ = unix.Prlimit(p.pid, unix.RLIMIT_NOFILE, lim, nil) // it may have ended already
+// openFiles is a command's limit of open files where it is below this process's
+// own, which must be enough for the agent; else 0.
+func (l *launcher) openFiles() uint64 {
+	if n := l.config().GetOpenFiles(); n > 0 && uint64(n) < l.nofile {
+		return uint64(n)
 	}
+	return 0
 }
 
 // forkerFor: root, and others where setuid programs are to work, may gain what
@@ -172,6 +169,9 @@ func (l *launcher) explainFork(err error, file, dir string, id identity) error {
 	if !errors.As(err, &e) {
 		return err
 	}
+	if s := new(spawnError); errors.As(err, &s) && s.call == unix.SYS_CHDIR {
+		return notExecutable("working directory "+dir, describe(e))
+	}
 	switch e {
 	case syscall.EAGAIN:
 		return notExecutable(file, fmt.Sprintf("Resource temporarily unavailable: the sandbox's limit of %d processes is reached", l.config().GetMaxPids()))
@@ -186,17 +186,17 @@ func (l *launcher) explainFork(err error, file, dir string, id identity) error {
 }
 
 // fork starts the program on a forker's thread, in a control group of its own.
-func (p *process) fork(file string, argv []string, attr *syscall.ProcAttr, f forker) (err error) {
+func (p *process) fork(prog program, f forker) (err error) {
 	if p.l.groups != nil {
 		if p.job, err = p.l.groups.newJob(); err != nil {
 			return err
 		}
 		defer p.job.close()
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, p.job.fd
+		prog.cgroup = p.job.fd
 	}
 	for end := time.Now().Add(forkPatience); ; time.Sleep(forkPause) {
 		p.pid, p.exit, err = p.l.reaper.launch(func() (pid int, err error) {
-			if e := f(func() { pid, err = syscall.ForkExec(file, argv, attr) }); e != nil {
+			if e := f(func() { pid, err = spawn(prog) }); e != nil {
 				err = e
 			}
 			return pid, err

@@ -36,42 +36,42 @@ type process struct {
 
 // openFiles makes standard input, output and error of the command and returns
 // its ends of them.
-func (p *process) openFiles(s agent.ProcessSpec, id identity) ([]uintptr, error) {
+func (p *process) openFiles(s agent.ProcessSpec, id identity) (files [3]int, err error) {
 	if s.TTY {
 		tty, slave, err := openTerminal(s.Cols, s.Rows, id)
 		if err != nil {
-			return nil, err
+			return files, err
 		}
 		p.tty, p.in, p.theirs = tty, tty, []int{slave}
-		p.pumps = []*pump{newPump(tty, p.stdout)}
-		return []uintptr{uintptr(slave), uintptr(slave), uintptr(slave)}, nil
+		p.pumps = []*pump{newPump(tty, p.stdout, p.l.reaper.look)}
+		return [3]int{slave, slave, slave}, nil
 	}
-	fds := []uintptr{uintptr(p.l.null)}
+	files[0] = p.l.null
 	if s.Stdin {
 		r, w, err := pipe(id)
 		if err != nil {
-			return nil, err
+			return files, err
 		}
 		p.theirs = append(p.theirs, r)
-		fds[0] = uintptr(r)
+		files[0] = r
 		if p.in, err = ours(w); err != nil {
-			return nil, err
+			return files, err
 		}
 	}
-	for _, to := range []io.Writer{p.stdout, p.stderr} {
+	for i, to := range []io.Writer{p.stdout, p.stderr} {
 		r, w, err := pipe(id)
 		if err != nil {
-			return nil, err
+			return files, err
 		}
 		p.theirs = append(p.theirs, w)
-		fds = append(fds, uintptr(w))
+		files[i+1] = w
 		f, err := ours(r)
 		if err != nil {
-			return nil, err
+			return files, err
 		}
-		p.pumps = append(p.pumps, newPump(f, to))
+		p.pumps = append(p.pumps, newPump(f, to, p.l.reaper.look))
 	}
-	return fds, nil
+	return files, nil
 }
 
 // pipe makes a pipe that the command's user owns, so that it can be opened as
@@ -92,10 +92,13 @@ func pipe(owner identity) (r, w int, err error) {
 	return fd[0], fd[1], nil
 }
 
+// fionbio is FIONBIO of Linux's asm-generic/ioctls.h.
+const fionbio = 0x5421
+
 // ours makes a file of our end of a pipe, which must never block a thread. The
 // command's end stays as programs expect it.
 func ours(fd int) (*os.File, error) {
-	if err := unix.SetNonblock(fd, true); err != nil {
+	if err := unix.IoctlSetPointerInt(fd, fionbio, 1); err != nil { // one call, where fcntl takes two
 		unix.Close(fd)
 		return nil, fmt.Errorf("make a pipe: %w", err)
 	}
@@ -220,6 +223,9 @@ func (p *process) Drain() {
 		p.in.Close()
 	}
 	if p.job != nil {
-		p.job.remove()
+		go func() { // nobody waits for it
+			p.job.remove()
+			p.job.g.prepare()
+		}()
 	}
 }

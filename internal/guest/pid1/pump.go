@@ -5,6 +5,7 @@ package pid1
 import (
 	"io"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 // pump moves one output stream of a command to its writer.
 type pump struct {
 	f       *os.File // in non-blocking mode
+	ended   func()   // called at the end of the output
 	w       io.Writer
 	flow    flow
 	ending  atomic.Bool // the command ended: what is in the pipe is the rest
@@ -23,7 +25,9 @@ type pump struct {
 	drained chan struct{}
 }
 
-func newPump(f *os.File, w io.Writer) *pump { return &pump{f: f, w: w, drained: make(chan struct{})} }
+func newPump(f *os.File, w io.Writer, ended func()) *pump {
+	return &pump{f: f, w: w, ended: ended, drained: make(chan struct{})}
+}
 
 // pipeMax is the most that a pipe can hold (fs.pipe-max-size of Linux). Whatever
 // comes beyond it was written after the command ended.
@@ -70,6 +74,7 @@ func (f *flow) add(fd, n int) {
 // run moves bytes until the last writer has gone.
 func (p *pump) run() {
 	defer p.f.Close()
+	defer runtime.Gosched() // the result first
 	defer p.done()
 	raw, err := p.f.SyscallConn()
 	if err != nil {
@@ -85,6 +90,9 @@ func (p *pump) run() {
 			err = raw.Control(func(fd uintptr) { closed = p.move(int(fd)) })
 			p.done()
 			_ = p.f.SetReadDeadline(time.Time{})
+		}
+		if closed {
+			p.ended()
 		}
 		if closed || err != nil {
 			return

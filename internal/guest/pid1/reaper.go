@@ -11,8 +11,14 @@ import (
 
 // reaper owns every wait of the process: commands, and orphans that were
 // handed to it as the first process. No other code may wait for a child.
+//
+// A thread that waits in the kernel takes the runtime's only processor with it
+// until that is taken back, which costs a short command more than its start. So
+// the end of a command is first looked for where its output ends, and waited for
+// only when it takes longer, or has handed its output on.
 type reaper struct {
-	kick chan struct{}
+	kick chan struct{} // something was launched
+	wait chan struct{} // something is about to end
 
 	mu        sync.Mutex
 	waiting   map[int]chan exit // commands by pid
@@ -25,29 +31,82 @@ type exit struct {
 	usage  unix.Rusage
 }
 
-// childless is how often the reaper looks for children when it knows of none:
-// only processes that the host put beside it leave such orphans.
-const childless = 30 * time.Second
+const (
+	// childless is how often the reaper looks for children when it knows of none:
+	// only processes that the host put beside it leave such orphans.
+	childless = 30 * time.Second
+	// shortCommand is how long the reaper does not wait for a command. It bounds
+	// how late the end of one is seen whose output is still open.
+	shortCommand = 10 * time.Millisecond
+	// series is the same for commands that come one after the other.
+	series = 100 * time.Millisecond
+)
 
 func newReaper() *reaper {
-	r := &reaper{kick: make(chan struct{}, 1), waiting: map[int]chan exit{}, early: map[int]exit{}}
+	r := &reaper{
+		kick: make(chan struct{}, 1), wait: make(chan struct{}, 1),
+		waiting: map[int]chan exit{}, early: map[int]exit{},
+	}
 	go r.run()
 	return r
 }
 
 func (r *reaper) run() {
 	for {
-		var e exit
-		pid, err := unix.Wait4(-1, &e.status, unix.WALL, &e.usage)
-		switch {
-		case err == unix.ECHILD:
-			select {
-			case <-r.kick:
-			case <-time.After(childless):
-			}
-		case err == nil && (e.status.Exited() || e.status.Signaled()):
-			r.ended(pid, e)
+		select {
+		case <-r.kick:
+			r.rest()
+		case <-r.wait:
+		case <-time.After(childless):
 		}
+		for r.reap(0) {
+		}
+	}
+}
+
+// rest returns when nothing was launched for a while, or something ends, or
+// commands have come one after the other for long.
+func (r *reaper) rest() {
+	quiet, long := time.NewTimer(shortCommand), time.NewTimer(series)
+	defer quiet.Stop()
+	defer long.Stop()
+	for {
+		select {
+		case <-r.kick:
+			quiet.Reset(shortCommand)
+		case <-r.wait:
+			return
+		case <-quiet.C:
+			return
+		case <-long.C:
+			return
+		}
+	}
+}
+
+// reap waits for a child, or only looks with WNOHANG, and reports whether
+// there was one that ended.
+func (r *reaper) reap(options int) bool {
+	var e exit
+	pid, err := unix.Wait4(-1, &e.status, unix.WALL|options, &e.usage)
+	if err == nil && pid > 0 && (e.status.Exited() || e.status.Signaled()) {
+		r.ended(pid, e)
+	}
+	return err == unix.EINTR || err == nil && pid > 0
+}
+
+// look is told that an output ended, most likely with its command.
+func (r *reaper) look() {
+	if r.reap(unix.WNOHANG) {
+		return
+	}
+	wake(r.wait)
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -83,9 +142,6 @@ func (r *reaper) launch(fork func() (int, error)) (int, <-chan exit, error) {
 	if r.launching--; r.launching == 0 {
 		clear(r.early)
 	}
-	select {
-	case r.kick <- struct{}{}:
-	default:
-	}
+	wake(r.kick)
 	return pid, ch, err
 }

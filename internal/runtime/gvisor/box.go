@@ -34,7 +34,7 @@ type box struct {
 
 func (r *Runtime) newBox(rec record) *box {
 	dir := r.boxDir(rec.ID)
-	return &box{r: r, dir: dir, rec: rec, conf: withPanicLog(r.conf, panicLog(dir))}
+	return &box{r: r, dir: dir, rec: rec, conf: forSandbox(r.conf, rec.Limits, panicLog(dir))}
 }
 
 // recoverBox makes the box of a sandbox that another process left. Whatever can

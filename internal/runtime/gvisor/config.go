@@ -14,6 +14,8 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
 	"gvisor.dev/gvisor/runsc/specutils"
+
+	"agentbox/internal/sandbox"
 )
 
 // settings are gVisor's flags for every sandbox. They are set, not left to
@@ -60,10 +62,13 @@ func newConfig(root string, rootless bool) (*config.Config, error) {
 	return conf, nil
 }
 
-// withPanicLog returns a copy of conf for one sandbox.
-func withPanicLog(conf *config.Config, path string) *config.Config {
+// forSandbox returns a copy of conf for one sandbox.
+func forSandbox(conf *config.Config, l sandbox.Limits, panicLog string) *config.Config {
 	c := *conf
-	c.PanicLog = path
+	c.PanicLog = panicLog
+	// To spin instead of sleeping while the other side works is a gain only with
+	// a processor to spare.
+	c.SystrapDisableFastPath = guestCPUs(l) == 1
 	return &c
 }
 

@@ -126,9 +126,12 @@ func tmpfs(size int64, mode string) []string {
 func bootFlags(l sandbox.Limits) []string {
 	return []string{
 		"--total-memory=" + strconv.FormatInt(l.Memory, 10),
-		"--cpu-num=" + strconv.Itoa(max(1, int(math.Ceil(l.CPUs)))),
+		"--cpu-num=" + strconv.Itoa(guestCPUs(l)),
 	}
 }
+
+// guestCPUs is how many processors the guest sees.
+func guestCPUs(l sandbox.Limits) int { return max(1, int(math.Ceil(l.CPUs))) }
 
 func writeBundle(dir string, spec *specs.Spec) error {
 	b, err := json.Marshal(spec)
