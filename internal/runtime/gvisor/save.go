@@ -149,7 +149,7 @@ func (b *box) fsSave(ctx context.Context, files []*os.File) error {
 	defer interrupt()
 	args := boot.FSSaveArgs{FilePayload: urpc.FilePayload{Files: files}}
 	if err := call.Call(boot.ContMgrFSSave, &args, nil); err != nil {
-		return errors.Join(ctx.Err(), err)
+		return errors.Join(ctx.Err(), errors.New(printable(err.Error()))) // it may name the guest's files
 	}
 	return nil
 }
