@@ -325,6 +325,9 @@ func (e *env) steps(id, image string) []request {
 		{Op: "quiesce", ID: id}, {Op: "suspend", ID: id, Image: image}, {Op: "resume", ID: id, Image: image},
 		{Op: "destroy", ID: id},
 	}
+	if e.rt.Capabilities().Stop {
+		steps = slices.Insert(steps, 6, request{Op: "stop", ID: id}, request{Op: "start", ID: id})
+	}
 	if !e.rt.Capabilities().Suspend {
 		steps = slices.Delete(steps, 3, 6)
 	}
