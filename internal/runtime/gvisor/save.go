@@ -178,8 +178,11 @@ var attrsCaps = []linux.Capability{
 // waits for nobody who may hold their other ends still, and tells of a bound that
 // was reached rather than of what followed from it.
 func (w *saveWriter) collect(ctx context.Context, err error, sinks ...*sink) error {
+	if err == nil {
+		err = ctx.Err()
+	}
 	for _, s := range sinks {
-		if err != nil || ctx.Err() != nil {
+		if err != nil {
 			s.abort()
 		}
 		sum, sinkErr := s.finish()
@@ -210,7 +213,7 @@ func (w *saveWriter) sealPages() error {
 }
 
 // errTooLarge is a file of a save that goes beyond its bound.
-var errTooLarge = fmt.Errorf("there are more files than the sandbox could be started with again, with its limit of memory: %w", errdefs.ErrResourceExhausted)
+var errTooLarge = fmt.Errorf("there are more files than the sandbox with its limits could be started with again: %w", errdefs.ErrResourceExhausted)
 
 // sumOf describes what is left to read of r.
 func sumOf(r io.Reader, limit int64) (savedFile, error) {

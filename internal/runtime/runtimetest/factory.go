@@ -54,6 +54,7 @@ func RunSeam(t *testing.T, f Factory) {
 		{"StopCycles", testStopCycles},
 		{"StopThenCrash", testStopThenCrash},
 		{"StopOfFullDisk", testStopFull},
+		{"StopCanceled", testStopCanceled},
 		{"StopAtOnce", testStopAtOnce},
 		{"WatchTellsOfDeath", testWatch},
 		{"WatchLosesNothing", testWatchAll},

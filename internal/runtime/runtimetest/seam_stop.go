@@ -1,10 +1,13 @@
 package runtimetest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -159,6 +162,41 @@ func testStopFull(e *env) {
 		g.ok(g.s.Remove(g.ctx, "/tmp/more", client.RemoveOptions{})) // what fitted
 		g.write("/tmp/less", strings.Repeat("z", 8<<20), client.WriteOptions{})
 		g.ok(g.s.Remove(g.ctx, "/tmp/less", client.RemoveOptions{}))
+	}
+}
+
+// testStopCanceled: a stop whose caller goes away is done or not, never half.
+func testStopCanceled(e *env) {
+	e.needStop()
+	g := e.guest()
+	rounds := 20
+	if testing.Short() {
+		rounds = 5
+	}
+	for n := range rounds {
+		g.write("/tmp/f", itoa(n), client.WriteOptions{})
+		ctx, cancel := context.WithTimeout(e.ctx, rand.N(150*time.Millisecond))
+		err := e.rt.Stop(ctx, g.id)
+		cancel()
+		if err == nil {
+			e.ok(e.rt.Start(e.ctx, g.id))
+		} else if !canceled(err) {
+			e.Errorf("stop with a context that ends: %v", err)
+		}
+		e.states(map[string]sandbox.State{g.id: sandbox.Live})
+		g.epoch += 10
+		g.connect()
+		if got := g.read("/tmp/f", client.ReadOptions{}); got != itoa(n) {
+			e.Errorf("the file holds %q, want %d", got, n)
+		}
+	}
+	gone, cancel := context.WithCancel(e.ctx)
+	cancel()
+	if err := e.rt.Stop(gone, g.id); !canceled(err) {
+		e.Errorf("stop with a context that has ended: %v", err)
+	}
+	if _, err := g.s.Ping(e.ctx); err != nil {
+		e.Errorf("a stop that did not begin ended the session: %v", err)
 	}
 }
 

@@ -218,7 +218,7 @@ func testStopFrozen(g *guest) {
 func testStopUnlinked(g *guest) {
 	stats, ok := runtime.As[runtime.StatsReader](g.rt)
 	for range 3 {
-		g.background("exec 3>/tmp/big; rm /tmp/big; head -c 30000000 /dev/zero >&3; : >/tmp/written; sleep 1000")
+		g.background("exec 3>/tmp/big; rm /tmp/big; head -c 30000000 /dev/urandom >&3; : >/tmp/written; sleep 1000")
 		g.eventually("the file is written", func() bool {
 			return g.do(sandbox.Command{Shell: "test -e /tmp/written"}).ShellCode() == 0
 		})
