@@ -94,11 +94,12 @@ const killTime = 20 * time.Second
 // killAll ends every process in the sandbox but the agent. Without processes
 // nobody writes, and files without a name are gone.
 func (b *box) killAll(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, killTime)
+	// A round is not left in the middle: the sandbox would stand still.
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancel()
 	for {
 		left := 0
-		err := bounded(ctx, func() (err error) {
+		err := bounded(limit, func() (err error) {
 			left, err = b.killRound()
 			return err
 		})
@@ -110,8 +111,10 @@ func (b *box) killAll(ctx context.Context) error {
 		}
 		select {
 		case <-time.After(time.Millisecond):
+		case <-limit.Done():
+			return fmt.Errorf("end the sandbox's processes: %d are left: %w", left, limit.Err())
 		case <-ctx.Done():
-			return fmt.Errorf("end the sandbox's processes: %d are left: %w", left, ctx.Err())
+			return ctx.Err()
 		}
 	}
 }
