@@ -165,7 +165,8 @@ func testStopFull(e *env) {
 	}
 }
 
-// testStopCanceled: a stop whose caller goes away is done or not, never half.
+// testStopCanceled: a stop or a start whose caller goes away is done or not,
+// never half.
 func testStopCanceled(e *env) {
 	e.needStop()
 	g := e.guest()
@@ -179,7 +180,7 @@ func testStopCanceled(e *env) {
 		err := e.rt.Stop(ctx, g.id)
 		cancel()
 		if err == nil {
-			e.ok(e.rt.Start(e.ctx, g.id))
+			g.startCanceled()
 		} else if !canceled(err) {
 			e.Errorf("stop with a context that ends: %v", err)
 		}
@@ -198,6 +199,22 @@ func testStopCanceled(e *env) {
 	if _, err := g.s.Ping(e.ctx); err != nil {
 		e.Errorf("a stop that did not begin ended the session: %v", err)
 	}
+}
+
+// startCanceled starts a stopped sandbox, at the second try at last.
+func (g *guest) startCanceled() {
+	g.Helper()
+	ctx, cancel := context.WithTimeout(g.ctx, rand.N(200*time.Millisecond))
+	defer cancel()
+	err := g.rt.Start(ctx, g.id)
+	if err == nil {
+		return
+	}
+	if !canceled(err) {
+		g.Errorf("start with a context that ends: %v", err)
+	}
+	g.states(map[string]sandbox.State{g.id: sandbox.Stopped})
+	g.ok(g.rt.Start(g.ctx, g.id))
 }
 
 // testStopAtOnce lets calls run into each other: one stop is done, the others
