@@ -4,21 +4,21 @@ package sandbox
 type State string
 
 const (
-	Creating  State = "creating"
-	Created   State = "created" // made, not started
-	Live      State = "running"
+	Creating  State = "creating"  // being made
+	Created   State = "created"   // made, not started
+	Live      State = "running"   // started
 	Paused    State = "paused"    // frozen, memory kept in place
 	Suspended State = "suspended" // checkpoint on disk, memory freed
-	Stopping  State = "stopping"
-	Stopped   State = "stopped" // files kept, processes gone
-	Failed    State = "error"   // always with a Reason
+	Stopping  State = "stopping"  // on its way to Stopped
+	Stopped   State = "stopped"   // files kept, processes gone
+	Failed    State = "error"     // always with a Reason
 )
 
 // Reason tells why a sandbox ended or failed.
 type Reason string
 
 const (
-	ReasonNone      Reason = ""
+	ReasonNone      Reason = ""          // it lives, or nobody knows
 	ReasonExited    Reason = "exited"    // its first process ended
 	ReasonOOM       Reason = "oom"       // its memory limit was reached
 	ReasonCrashed   Reason = "crashed"   // the engine ended unexpectedly

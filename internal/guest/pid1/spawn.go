@@ -4,7 +4,6 @@ package pid1
 
 import (
 	"fmt"
-	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -30,7 +29,11 @@ type program struct {
 
 // cloneArgs is the kernel's struct clone_args up to cgroup.
 type cloneArgs struct {
-	flags, pidFD, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+	flags      uint64
+	_          [3]uint64 // pidfd, child_tid, parent_tid
+	exitSignal uint64
+	_          [5]uint64 // stack, stack_size, tls, set_tid, set_tid_size
+	cgroup     uint64
 }
 
 // step is one system call of a child before it executes its program.
@@ -44,12 +47,11 @@ type failure struct {
 	step, errno uintptr
 }
 
-// vfork makes a child that makes the n system calls from first on, the last of
-// which executes a program, and returns its pid, or a negated error number. It
-// returns when the program runs, or the child has ended and left word in f.
-//
-//go:noescape
-func vfork(clone *cloneArgs, size uintptr, first *step, n uintptr, f *failure) uintptr
+// clone makes a child that makes the n system calls from first on, the last of
+// which executes a program, and returns its pid, or a negated error number. The
+// child leaves word in f when a call fails. It shares this memory until then, so
+// all of it has to stay where it is.
+func clone(args *cloneArgs, size uintptr, first *step, n uintptr, f *failure) uintptr
 
 // steps builds the calls of a child.
 type steps struct {
@@ -95,29 +97,43 @@ type spawnError struct {
 func (e *spawnError) Error() string { return fmt.Sprintf("system call %d: %v", e.call, e.errno) }
 func (e *spawnError) Unwrap() error { return e.errno }
 
-// spawn runs p as a child of the calling thread, in a session of its own, and
-// returns its pid. A child that failed is left to the reaper.
-func spawn(p program) (int, error) {
-	s := p.steps()
+// child is a child of this process. It is to be kept until the child has ended.
+type child struct {
+	pid    int
+	steps  *steps
+	failed *failure
+}
+
+// spawn makes a child of the calling thread, in a session of its own, that
+// becomes p. It does not wait for that: from the moment that a child has its
+// user's rights, other processes of that user can stop it for ever.
+func spawn(p program) (*child, error) { return p.steps().run(p.cgroup) }
+
+func (s *steps) run(cgroup int) (*child, error) {
 	if s.err != nil {
-		return 0, s.err
+		return nil, s.err
 	}
-	clone := &cloneArgs{flags: unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_CLEAR_SIGHAND, exitSignal: uint64(unix.SIGCHLD)}
-	if p.cgroup >= 0 {
-		clone.flags |= unix.CLONE_INTO_CGROUP
-		clone.cgroup = uint64(p.cgroup)
+	args := &cloneArgs{flags: unix.CLONE_VM | unix.CLONE_CLEAR_SIGHAND, exitSignal: uint64(unix.SIGCHLD)}
+	if cgroup >= 0 {
+		args.flags |= unix.CLONE_INTO_CGROUP
+		args.cgroup = uint64(cgroup)
 	}
-	failed := new(failure)
-	pid := vfork(clone, unsafe.Sizeof(*clone), &s.list[0], uintptr(len(s.list)), failed)
-	runtime.KeepAlive(s)
+	c := &child{steps: s, failed: new(failure)}
+	pid := clone(args, unsafe.Sizeof(*args), &s.list[0], uintptr(len(s.list)), c.failed)
 	const maxErrno = 4095
-	switch {
-	case pid > ^uintptr(maxErrno):
-		return 0, &spawnError{unix.SYS_CLONE3, syscall.Errno(-pid)}
-	case failed.errno != 0:
-		return 0, &spawnError{s.list[failed.step].number, syscall.Errno(failed.errno)}
+	if pid > ^uintptr(maxErrno) {
+		return nil, &spawnError{unix.SYS_CLONE3, syscall.Errno(-pid)}
 	}
-	return int(pid), nil
+	c.pid = int(pid)
+	return c, nil
+}
+
+// failure is why the program of a child that has ended never ran; nil if it did.
+func (c *child) failure() error {
+	if c.failed.errno == 0 {
+		return nil
+	}
+	return &spawnError{c.steps.list[c.failed.step].number, syscall.Errno(c.failed.errno)}
 }
 
 // steps are what the child does. Rights go late: the calls before may need them.
@@ -128,6 +144,12 @@ func (p *program) steps() *steps {
 		lim := &unix.Rlimit{Cur: p.openFiles, Max: p.openFiles}
 		s.add(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, s.address(unsafe.Pointer(lim)))
 	}
+	for i, fd := range p.files {
+		s.add(unix.SYS_DUP3, uintptr(fd), uintptr(i))
+	}
+	if p.terminal {
+		s.add(unix.SYS_IOCTL, 0, unix.TIOCSCTTY)
+	}
 	groups := uintptr(0)
 	if len(p.id.groups) > 0 {
 		groups = s.address(unsafe.Pointer(&p.id.groups[0]))
@@ -136,12 +158,6 @@ func (p *program) steps() *steps {
 	s.add(unix.SYS_SETGID, uintptr(p.id.gid))
 	s.add(unix.SYS_SETUID, uintptr(p.id.uid))
 	s.add(unix.SYS_CHDIR, s.text(p.dir))
-	for i, fd := range p.files {
-		s.add(unix.SYS_DUP3, uintptr(fd), uintptr(i))
-	}
-	if p.terminal {
-		s.add(unix.SYS_IOCTL, 0, unix.TIOCSCTTY)
-	}
 	s.add(unix.SYS_EXECVE, s.text(p.file), s.texts(p.argv), s.texts(p.env))
 	return s
 }

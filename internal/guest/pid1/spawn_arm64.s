@@ -2,14 +2,14 @@
 
 #define SYS_EXIT_GROUP 94
 
-// func vfork(clone *cloneArgs, size uintptr, first *step, n uintptr, f *failure) uintptr
+// func clone(args *cloneArgs, size uintptr, first *step, n uintptr, f *failure) uintptr
 //
 // The child never touches the stack, which it shares with its parent.
-TEXT ·vfork(SB), NOSPLIT, $0-48
+TEXT ·clone(SB), NOSPLIT, $0-48
 	MOVD	first+16(FP), R19
 	MOVD	n+24(FP), R20
 	MOVD	f+32(FP), R21
-	MOVD	clone+0(FP), R0
+	MOVD	args+0(FP), R0
 	MOVD	size+8(FP), R1
 	MOVD	$435, R8 // clone3
 	SVC

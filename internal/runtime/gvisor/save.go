@@ -169,9 +169,10 @@ func (w *saveWriter) attrs(ctx context.Context, b *box) (err error) {
 	return b.runHelper(ctx, helper{verb: "read-attrs", caps: attrsCaps, files: []*os.File{tree, note.in}})
 }
 
-// attrsCaps are what a helper needs to see and set the attributes of all files.
+// attrsCaps are what a helper needs to see and set the attributes of all files,
+// and one that user code lacks.
 var attrsCaps = []linux.Capability{
-	linux.CAP_SETPCAP, linux.CAP_DAC_OVERRIDE, linux.CAP_DAC_READ_SEARCH, linux.CAP_FOWNER, linux.CAP_SYS_ADMIN, linux.CAP_SETFCAP,
+	linux.CAP_WAKE_ALARM, linux.CAP_DAC_OVERRIDE, linux.CAP_DAC_READ_SEARCH, linux.CAP_FOWNER, linux.CAP_SYS_ADMIN, linux.CAP_SETFCAP,
 }
 
 // collect waits for what was written to the sinks. When the writing failed it
