@@ -94,7 +94,7 @@ const killTime = 20 * time.Second
 // killAll ends every process in the sandbox but the agent. Without processes
 // nobody writes, and files without a name are gone.
 func (b *box) killAll(ctx context.Context) error {
-	// A round is not left in the middle: the sandbox would stand still.
+	// A round is not left in the middle, where it would go on by itself.
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancel()
 	for {
@@ -120,25 +120,26 @@ func (b *box) killAll(ctx context.Context) error {
 }
 
 // killRound kills the processes that there are and returns their number. They
-// stand still meanwhile: some make new ones faster than they can be killed.
+// are halted first: some make new ones faster than they can be killed. The whole
+// kernel is not paused for it, because nobody could tell afterwards that it is
+// when this process is killed.
 func (b *box) killRound() (n int, err error) {
-	if err := b.c.Pause(); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, b.c.Resume()) }()
 	cid := b.rec.engineID()
-	all, err := b.c.Sandbox.Processes(cid)
-	if err != nil {
-		return 0, err
-	}
-	for _, p := range all {
-		if p.PID == 1 {
-			// Guest root may have frozen the agent, which has to reap the others.
-			_ = b.c.Sandbox.SignalProcess(cid, 1, unix.SIGCONT, false)
-			continue
+	for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
+		all, err := b.c.Sandbox.Processes(cid)
+		if err != nil {
+			return 0, err
 		}
-		n++
-		_ = b.c.Sandbox.SignalProcess(cid, int32(p.PID), unix.SIGKILL, false) // fails for one that has ended
+		n = 0
+		for _, p := range all {
+			if p.PID == 1 {
+				// Guest root may have frozen the agent, which has to reap the others.
+				_ = b.c.Sandbox.SignalProcess(cid, 1, unix.SIGCONT, false)
+				continue
+			}
+			n++
+			_ = b.c.Sandbox.SignalProcess(cid, int32(p.PID), sig, false) // fails for one that has ended
+		}
 	}
 	return n, nil
 }
