@@ -21,6 +21,7 @@ import (
 // # Life of a sandbox
 //
 //	Create ──► created ──Start──► running ──Stop──► stopped ──Start──► running
+//	   running ──crash──► error ──Start, if it was stopped before──► running
 //	   every state ──Destroy──► gone
 //
 // Create makes everything that needs no user code to run: records, limits, the
@@ -53,7 +54,12 @@ type Runtime interface {
 
 	// Start runs the guest agent of a created or stopped sandbox. It returns as
 	// soon as Attach can succeed. Starting a running sandbox is
-	// FailedPrecondition.
+	// FailedPrecondition. A stopped sandbox comes back with the files, the
+	// limits and the image of before, which must still be there (NotFound), and
+	// with a new agent, to which every epoch is new. A sandbox that crashed and
+	// has Info.Saved starts with the files of its last Stop. Saved files that are
+	// damaged are DataLoss. When Start of a stopped sandbox fails, it is stopped
+	// as before.
 	Start(ctx context.Context, id string) error
 
 	// Attach opens the stream to the guest agent of a running sandbox and
@@ -65,8 +71,13 @@ type Runtime interface {
 	// it then, so that the back end can end the stream before on this side.
 	Attach(ctx context.Context, id string) (net.Conn, error)
 
-	// Stop ends all processes and keeps the files of the writable layer; Start
-	// brings it back with them. NotImplemented unless Capabilities.Stop.
+	// Stop ends all processes and the stream, and keeps the files of the writable
+	// layer; Start brings it back with them. Sockets, file systems in memory and
+	// open files without a name are not kept. A caller who wants commands and
+	// transfers to end in order does that before. When Stop fails, such as with
+	// ResourceExhausted because there are too many files, the sandbox is running,
+	// without its processes, and can be attached to. NotImplemented unless
+	// Capabilities.Stop.
 	Stop(ctx context.Context, id string) error
 
 	// Destroy ends the sandbox and removes everything of it. It works from any
@@ -155,6 +166,9 @@ type Info struct {
 	NotEnforced []string
 	// Pid of the isolated process on the host; 0 when there is none.
 	Pid int
+	// Saved is the time of the last Stop whose files are kept; zero when there
+	// are none.
+	Saved time.Time
 }
 
 // Event tells that a sandbox ended without being asked to.
@@ -192,7 +206,7 @@ type Stats struct {
 	Memory, PeakMemory int64 // bytes; 0 when the mode can't tell
 	OOMKills           int64
 	Pids               int64 // host tasks
-	DiskUsed           int64 // bytes of the writable layer on the host's disk
+	DiskUsed           int64 // bytes of the writable layer and of saved files on the host's disk
 }
 
 // Unwrapper is implemented by decorators of a Runtime.

@@ -20,11 +20,12 @@ import (
 // box is one sandbox. mu is held for everything that is done with it.
 type box struct {
 	spec runtime.Spec
-	disk *toyos.Disk
-	key  guest.Key
 
 	mu      sync.Mutex
 	info    runtime.Info
+	disk    *toyos.Disk
+	saved   *toyos.Disk // as the last Stop left it; nil before
+	key     guest.Key
 	machine *machine // nil unless it runs
 	gone    bool     // destroyed
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"agentbox/internal/guest"
 	"agentbox/internal/ids"
 	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
@@ -63,11 +64,15 @@ func (r *Runtime) check(ctx context.Context, spec runtime.Spec) error {
 // Start implements runtime.Runtime.
 func (r *Runtime) Start(ctx context.Context, id string) error {
 	return r.with(ctx, "start", id, func(b *box) error {
-		if b.info.State != sandbox.Created && b.info.State != sandbox.Stopped {
+		switch {
+		case b.info.State == sandbox.Created:
+		case b.saved != nil && (b.info.State == sandbox.Stopped || b.info.State == sandbox.Failed):
+			b.disk, b.key = b.saved.Clone(), guest.NewKey()
+		default:
 			return b.wrongState()
 		}
 		b.machine = newMachine(b)
-		b.info.State = sandbox.Live
+		b.info.State, b.info.Reason = sandbox.Live, sandbox.ReasonNone
 		return nil
 	})
 }
@@ -91,7 +96,8 @@ func (r *Runtime) Stop(ctx context.Context, id string) error {
 			return b.wrongState()
 		}
 		b.halt()
-		b.info.State = sandbox.Stopped
+		b.saved, b.disk = b.disk, nil
+		b.info.State, b.info.Saved = sandbox.Stopped, time.Now()
 		return nil
 	})
 }

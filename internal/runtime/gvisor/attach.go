@@ -11,8 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/abi/linux"
-	"gvisor.dev/gvisor/pkg/sentry/control"
-	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 
 	"agentbox/internal/guest"
 	"agentbox/internal/sandbox"
@@ -67,18 +65,51 @@ func (b *box) handOver(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	pid, err := b.execHelper(ctx, theirs)
+	// One capability that user code lacks keeps it from tracing the helper, also
+	// where it is guest root. This one gives no right in gVisor.
+	pid, err := b.execHelper(ctx, helper{verb: "attach", caps: []linux.Capability{linux.CAP_WAKE_ALARM}, files: []*os.File{theirs}})
 	theirs.Close() // else there is no end-of-file when the helper fails
 	if err == nil {
 		err = b.prove(ctx, conn)
 		// A helper that still runs would make a checkpoint impossible.
-		err = errors.Join(err, b.reapHelper(ctx, pid))
+		_, reaped := b.reapHelper(ctx, pid)
+		err = errors.Join(err, reaped)
 	}
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("hand a stream to the agent: %w", err)
 	}
 	return conn, nil
+}
+
+// takeTime is how long an agent may take to begin, on a busy machine.
+const takeTime = time.Minute
+
+// awaitTaken returns when the other end has read all that was written to conn.
+func awaitTaken(ctx context.Context, conn net.Conn) error {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return errors.New("the stream is no socket")
+	}
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, takeTime)
+	defer cancel()
+	for {
+		left := 0
+		var asked error
+		err := rc.Control(func(fd uintptr) { left, asked = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+		if err = errors.Join(err, asked); err != nil || left == 0 {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func (b *box) prove(ctx context.Context, conn net.Conn) error {
@@ -103,63 +134,6 @@ func awaitData(conn net.Conn) error {
 		return err
 	}
 	return rc.Read(readable)
-}
-
-func (b *box) execHelper(ctx context.Context, stream *os.File) (int32, error) {
-	program, err := os.Open(b.r.opts.GuestPath)
-	if err != nil {
-		return 0, fmt.Errorf("open the attach helper: %w", err)
-	}
-	defer program.Close()
-	null, err := emptyFile()
-	if err != nil {
-		return 0, err
-	}
-	defer null.Close()
-	// One capability that user code lacks keeps it from tracing the helper, also
-	// where it is guest root. This one gives no right in gVisor.
-	one := auth.CapabilitySetOf(linux.CAP_WAKE_ALARM)
-	args := &control.ExecArgs{
-		Argv:             []string{"agentbox-guest", "attach"},
-		WorkingDirectory: "/",
-		NoNewPrivileges:  true,
-		Capabilities:     &auth.TaskCapabilities{PermittedCaps: one, EffectiveCaps: one, BoundingCaps: one},
-		FilePayload:      control.NewFilePayload(map[int]*os.File{0: null, 1: null, 2: null, 3: stream}, program),
-	}
-	var pid int32
-	err = bounded(ctx, func() (err error) {
-		pid, err = b.c.Execute(b.conf, args)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("execute the attach helper: %w", err)
-	}
-	return pid, nil
-}
-
-func (b *box) reapHelper(ctx context.Context, pid int32) error {
-	err := bounded(ctx, func() error {
-		_, err := b.c.WaitPID(pid)
-		return err
-	})
-	if err != nil {
-		_ = b.c.SignalProcess(unix.SIGKILL, pid) // best effort: the error is told
-		return fmt.Errorf("wait for the attach helper: %w", err)
-	}
-	return nil
-}
-
-// bounded runs f, a call into the sandbox that has no way to be stopped, but no
-// longer than ctx. f ends with the sandbox at last.
-func bounded(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // streamBuffer is how much each end may send ahead of its reader. The kernel's

@@ -53,6 +53,15 @@ func (r *Runtime) recoverBox(id string) *box {
 
 // takeUp finds the sandbox's process and gVisor's state of it.
 func (b *box) takeUp() (err error) {
+	if err := b.sweepSaves(); err != nil {
+		return err
+	}
+	if b.rec.State == sandbox.Stopped {
+		if b.rec.Starting || b.rec.Process != (procID{}) {
+			return b.rest() // killed at the end of Stop or in Start
+		}
+		return nil
+	}
 	if b.group, err = b.r.opts.Cgroups.Open(b.rec.ID); err != nil {
 		return fmt.Errorf("open cgroup: %w", err)
 	}
@@ -119,6 +128,9 @@ func (b *box) info() runtime.Info {
 	i := runtime.Info{
 		ID: b.rec.ID, State: b.rec.State, Reason: b.rec.Reason, Created: b.rec.Created,
 		Labels: b.rec.Labels, Limits: b.rec.Limits, NotEnforced: b.rec.Unlimited,
+	}
+	if b.rec.Saved != nil {
+		i.Saved = b.rec.Saved.Time
 	}
 	if b.proc != nil {
 		i.Pid = b.proc.id.Pid

@@ -45,7 +45,7 @@ func (r *Runtime) Create(ctx context.Context, spec runtime.Spec) (err error) {
 	}
 	defer b.mu.Unlock()
 	defer func() { err = errors.Join(err, undo.Run()) }()
-	if err := b.boot(spec); err != nil {
+	if err := b.boot(spec, ""); err != nil {
 		return fmt.Errorf("create sandbox %s: %w", ids.Short(spec.ID), err)
 	}
 	b.rec.State = sandbox.Created
@@ -62,24 +62,13 @@ func (r *Runtime) makeBox(ctx context.Context, spec runtime.Spec) (*box, *cleanu
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	unlimited := r.notEnforced()
-	for _, l := range spec.Require {
-		if !slices.Contains(limits, l) {
-			return nil, nil, fmt.Errorf("no limit is called %q: %w", l, errdefs.ErrInvalidArgument)
-		}
-		if slices.Contains(unlimited, l) {
-			return nil, nil, fmt.Errorf("the limit of %s can't be enforced here (%s): %w", l, r.opts.Cgroups.Reason(), errdefs.ErrFailedPrecondition)
-		}
-	}
-	if !filepath.IsAbs(spec.Image.Path) {
-		return nil, nil, fmt.Errorf("image %q is no absolute path: %w", spec.Image.Path, errdefs.ErrInvalidArgument)
-	}
-	if _, err := os.Stat(spec.Image.Path); err != nil {
-		return nil, nil, fmt.Errorf("find the image: %w: %w", err, errdefs.ErrNotFound)
+	if err := errors.Join(r.canEnforce(spec.Require), checkImage(spec.Image.Path)); err != nil {
+		return nil, nil, err
 	}
 	b := r.newBox(record{
 		ID: spec.ID, Key: guest.NewKey(), State: sandbox.Creating, Created: time.Now(),
-		Image: spec.Image.Digest, Labels: spec.Labels, Limits: spec.Limits, Unlimited: unlimited,
+		Image: spec.Image.Digest, ImagePath: spec.Image.Path, Hostname: spec.Hostname,
+		Labels: spec.Labels, Limits: spec.Limits, Require: spec.Require, Unlimited: r.notEnforced(),
 	})
 	if err := r.add(b); err != nil {
 		return nil, nil, err
@@ -93,8 +82,33 @@ func (r *Runtime) makeBox(ctx context.Context, spec runtime.Spec) (*box, *cleanu
 	return b, undo, nil
 }
 
-// boot makes the sandbox process. It does not run user code yet.
-func (b *box) boot(spec runtime.Spec) (err error) {
+// canEnforce refuses limits that can't be enforced here.
+func (r *Runtime) canEnforce(require []string) error {
+	unlimited := r.notEnforced()
+	for _, l := range require {
+		if !slices.Contains(limits, l) {
+			return fmt.Errorf("no limit is called %q: %w", l, errdefs.ErrInvalidArgument)
+		}
+		if slices.Contains(unlimited, l) {
+			return fmt.Errorf("the limit of %s can't be enforced here (%s): %w", l, r.opts.Cgroups.Reason(), errdefs.ErrFailedPrecondition)
+		}
+	}
+	return nil
+}
+
+func checkImage(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("image %q is no absolute path: %w", path, errdefs.ErrInvalidArgument)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("find the image: %w: %w", err, errdefs.ErrNotFound)
+	}
+	return nil
+}
+
+// boot makes the sandbox process, with the layer from the save in the directory
+// saved, if that is not empty. It does not run user code yet.
+func (b *box) boot(spec runtime.Spec, saved string) (err error) {
 	l := spec.Limits
 	// The number that was asked for, although the engine itself takes some 15 MiB
 	// of it: an operator can add the limits up.
@@ -111,7 +125,9 @@ func (b *box) boot(spec runtime.Spec) (err error) {
 	}
 	defer closeAll(files)
 	err = withHiddenStreams(func() error {
-		b.c, err = container.New(b.conf, container.Args{ID: b.rec.engineID(), Spec: oci, BundleDir: b.dir, PassFiles: files})
+		b.c, err = container.New(b.conf, container.Args{
+			ID: b.rec.engineID(), Spec: oci, BundleDir: b.dir, PassFiles: files, FSRestoreImagePath: saved,
+		})
 		return err
 	})
 	if err != nil {
@@ -216,7 +232,13 @@ func (r *Runtime) Start(ctx context.Context, id string) error {
 }
 
 func (b *box) start(ctx context.Context) error {
-	if err := errors.Join(ctx.Err(), b.must(sandbox.Created)); err != nil {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !b.gone && b.canStartSaved() {
+		return b.restart(ctx)
+	}
+	if err := b.must(sandbox.Created); err != nil {
 		return err
 	}
 	if b.conn == nil {
@@ -234,6 +256,11 @@ func (b *box) started() error {
 	if err := guest.SendKey(b.conn, b.rec.Key); err != nil {
 		return b.explain(err)
 	}
+	return b.live()
+}
+
+// live is the last step of a start.
+func (b *box) live() error {
 	// Not earlier: a quota slows the start down.
 	if err := b.group.SetCPUs(b.rec.Limits.CPUs); err != nil {
 		return err

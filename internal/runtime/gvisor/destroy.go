@@ -39,13 +39,23 @@ func (b *box) destroy() error {
 	if b.gone {
 		return nil
 	}
-	b.stopWatch()
-	if b.conn != nil {
-		b.conn.Close()
-		b.conn = nil
+	if err := b.clear(); err != nil {
+		return err
 	}
-	err := errors.Join(b.endProcess(), b.removeState(), b.removeGroup())
-	if err != nil {
+	if err := os.RemoveAll(b.dir); err != nil {
+		return fmt.Errorf("remove the sandbox's directory: %w", err)
+	}
+	b.gone = true
+	b.r.forget(b.rec.ID)
+	return nil
+}
+
+// clear ends the sandbox on the host and removes everything of it but its
+// directory.
+func (b *box) clear() error {
+	b.stopWatch()
+	b.hangUp()
+	if err := errors.Join(b.endProcess(), b.removeState(), b.removeGroup()); err != nil {
 		return err
 	}
 	if b.rec.Reason == sandbox.ReasonCrashed {
@@ -53,11 +63,9 @@ func (b *box) destroy() error {
 			b.r.log.Warn("the log of a crash is lost", "sandbox", b.rec.ID, "error", err)
 		}
 	}
-	if err := os.RemoveAll(b.dir); err != nil {
-		return fmt.Errorf("remove the sandbox's directory: %w", err)
+	if err := os.Remove(panicLog(b.dir)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the panic log: %w", err)
 	}
-	b.gone = true
-	b.r.forget(b.rec.ID)
 	return nil
 }
 
@@ -117,7 +125,11 @@ func (b *box) removeGroup() error {
 	if err := b.group.Kill(); err != nil {
 		return err
 	}
-	return b.group.Remove()
+	if err := b.group.Remove(); err != nil {
+		return err
+	}
+	b.group = nil
+	return nil
 }
 
 // maxCrashes is the number of panic logs that are kept.

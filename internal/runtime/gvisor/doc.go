@@ -4,9 +4,10 @@
 //
 // # What is on the host
 //
-//	<Dir>/run/                 gVisor's state files and control sockets
-//	<Dir>/sandboxes/<id>/      record.json, the OCI bundle, the panic log
-//	<Dir>/crashes/             panic logs of sandboxes that are gone
+//	<Dir>/run/                       gVisor's state files and control sockets
+//	<Dir>/sandboxes/<id>/            record.json, the OCI bundle, the panic log
+//	<Dir>/sandboxes/<id>/save-<n>/   files of the last stop
+//	<Dir>/crashes/                   panic logs of sandboxes that are gone
 //
 // A sandbox is one process tree in a user namespace of its own, without
 // capabilities on the host, without a network device, in its own control group.
@@ -24,6 +25,6 @@
 //
 // gVisor's library hands the variables os.Stdin, os.Stdout and os.Stderr to
 // the sandboxes and changes the owner of the files behind them. For the time of
-// Create and Resume these variables therefore name an
+// Create, Resume and Start these variables therefore name an
 // empty file. A program that uses them at the same time keeps copies of its own.
 package gvisor

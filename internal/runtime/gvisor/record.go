@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"agentbox/internal/guest"
+	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
 )
 
@@ -25,12 +26,19 @@ type record struct {
 	Reason    sandbox.Reason `json:",omitempty"`
 	Created   time.Time
 	Image     string            // digest of the root file system
+	ImagePath string            // where it is
+	Hostname  string            `json:",omitempty"`
 	Labels    map[string]string `json:",omitempty"`
 	Limits    sandbox.Limits
+	Require   []string `json:",omitempty"` // limits that must be enforced
 	Unlimited []string `json:",omitempty"` // limits that are not enforced
 
-	// Process of the sandbox; zero before it exists.
+	// Process of the sandbox; zero when there is none.
 	Process procID
+	// Saved is the last complete save of the layer.
+	Saved *save `json:",omitempty"`
+	// Starting: a stopped sandbox may have a process that Process does not name.
+	Starting bool `json:",omitempty"`
 	// Suspending is the image that a checkpoint is being written to. If the
 	// sandbox is dead it is complete.
 	Suspending string `json:",omitempty"`
@@ -38,22 +46,51 @@ type record struct {
 
 func (r *record) engineID() string { return r.ID[:engineIDLen] }
 
+// spec is what the sandbox was created as.
+func (r *record) spec() runtime.Spec {
+	return runtime.Spec{
+		ID: r.ID, Image: runtime.Image{Path: r.ImagePath, Digest: r.Image}, Hostname: r.Hostname,
+		Limits: r.Limits, Require: r.Require, Labels: r.Labels,
+	}
+}
+
 const recordFile = "record.json"
 
 // save replaces the record in dir as a whole.
-func (r *record) save(dir string) error {
+func (r *record) save(dir string) error { return r.replace(dir, false) }
+
+// saveSynced does so, and the record survives a crash of the host as well.
+func (r *record) saveSynced(dir string) error { return r.replace(dir, true) }
+
+func (r *record) replace(dir string, sync bool) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode record: %w", err)
 	}
 	tmp := filepath.Join(dir, recordFile+".tmp")
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+	if err := writeFile(tmp, b, sync); err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
 	if err := os.Rename(tmp, filepath.Join(dir, recordFile)); err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
+	if sync {
+		return syncDir(dir)
+	}
 	return nil
+}
+
+// writeFile replaces the contents of a private file.
+func writeFile(name string, b []byte, sync bool) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
 }
 
 // loadRecord reads the record of the sandbox id. A sandbox whose record was

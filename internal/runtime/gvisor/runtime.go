@@ -122,7 +122,7 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 		Mode:        "root, " + r.opts.Cgroups.Mode().String(),
 		NotEnforced: r.notEnforced(),
 		HostUser:    r.hostUser(), Seccomp: true,
-		Guest: true, Suspend: true,
+		Guest: true, Stop: true, Suspend: true,
 	}
 	if r.rootless {
 		c.Mode = "rootless, " + r.opts.Cgroups.Mode().String()
@@ -135,11 +135,6 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 // can do. So is the size of the disk.
 func (r *Runtime) notEnforced() []string {
 	return slices.DeleteFunc(r.opts.Cgroups.NotEnforced(), func(l string) bool { return l == sandbox.LimitPids })
-}
-
-// Stop implements runtime.Runtime.
-func (r *Runtime) Stop(context.Context, string) error {
-	return fmt.Errorf("stop sandbox: %w", errdefs.ErrNotImplemented)
 }
 
 // List implements runtime.Runtime.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"syscall"
 
 	"agentbox/internal/ids"
 	"agentbox/internal/runtime"
@@ -27,12 +26,11 @@ func (r *Runtime) Stats(ctx context.Context, id string) (runtime.Stats, error) {
 		g := b.group.Stats()
 		s = runtime.Stats{CPUTime: g.CPUTime, Memory: g.Memory, PeakMemory: g.PeakMemory, OOMKills: g.OOMKills, Pids: g.Pids}
 	}
+	s.DiskUsed = b.savedBytes()
 	if b.proc != nil {
 		// Not there without the right to look into the process (rootless).
 		if fi, err := os.Stat(fmt.Sprintf("/proc/%d/fd/%d", b.proc.id.Pid, layerFD)); err == nil {
-			if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-				s.DiskUsed = st.Blocks * 512
-			}
+			s.DiskUsed += blocks(fi)
 		}
 	}
 	return s, nil

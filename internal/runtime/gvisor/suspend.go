@@ -108,7 +108,7 @@ func (r *Runtime) Resume(ctx context.Context, spec runtime.Spec, dir string) (er
 }
 
 func (b *box) resume(spec runtime.Spec, dir string) error {
-	if err := b.boot(spec); err != nil {
+	if err := b.boot(spec, ""); err != nil {
 		return err
 	}
 	if err := b.c.Restore(b.conf, dir, false, false, nil); err != nil {

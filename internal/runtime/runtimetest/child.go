@@ -31,7 +31,7 @@ const (
 
 // request is one thing that the host process is to do.
 type request struct {
-	Op     string // "create", "start", "exec", "quiesce", "suspend", "resume", "destroy"
+	Op     string // "create", "start", "stop", "exec", "quiesce", "suspend", "resume", "destroy"
 	ID     string
 	Exec   string // its id
 	Script string
@@ -114,6 +114,8 @@ func (c *child) do(q request) error {
 	switch q.Op {
 	case "create":
 		return c.rt.Create(c.ctx, spec)
+	case "stop":
+		return c.rt.Stop(c.ctx, q.ID)
 	case "start":
 		return c.rt.Start(c.ctx, q.ID)
 	case "exec":

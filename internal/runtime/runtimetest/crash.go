@@ -28,6 +28,7 @@ func testHostCrash(t *testing.T, f Factory) {
 		{"SuspendAfterTakeOver", testSuspendAfterTakeOver},
 		{"ReusedPid", testReusedPid},
 		{"RandomMoments", testRandomKills},
+		{"RandomMomentsOfStop", testRandomStops},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := newEnv(t, f)
@@ -257,13 +258,7 @@ func testRandomKills(e *env) {
 	if testing.Short() {
 		rounds = 10
 	}
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("RUNTIMETEST_SEED"); s != "" {
-		_, err := fmt.Sscan(s, &seed)
-		e.ok(err)
-	}
-	e.Logf("RUNTIMETEST_SEED=%d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
+	rnd := e.random()
 	neighbor := newEnv(e.T, e.f).guest()
 	before := e.look()
 	image := filepath.Join(e.imagesDir(), "image")
@@ -296,6 +291,18 @@ func testRandomKills(e *env) {
 	}
 }
 
+// random is another one in each run, unless RUNTIMETEST_SEED tells which.
+func (e *env) random() *rand.Rand {
+	e.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("RUNTIMETEST_SEED"); s != "" {
+		_, err := fmt.Sscan(s, &seed)
+		e.ok(err)
+	}
+	e.Logf("RUNTIMETEST_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
 // resumes checks an image whose writer was killed: a sandbox that has ended by
 // itself has completed it.
 func (e *env) resumes(image string) {
@@ -317,6 +324,9 @@ func (e *env) steps(id, image string) []request {
 		{Op: "create", ID: id}, {Op: "start", ID: id}, {Op: "exec", ID: id, Exec: "waits", Script: "sleep 1000"},
 		{Op: "quiesce", ID: id}, {Op: "suspend", ID: id, Image: image}, {Op: "resume", ID: id, Image: image},
 		{Op: "destroy", ID: id},
+	}
+	if e.rt.Capabilities().Stop {
+		steps = slices.Insert(steps, 6, request{Op: "stop", ID: id}, request{Op: "start", ID: id})
 	}
 	if !e.rt.Capabilities().Suspend {
 		steps = slices.Delete(steps, 3, 6)

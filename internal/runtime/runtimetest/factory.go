@@ -51,6 +51,11 @@ func RunSeam(t *testing.T, f Factory) {
 		{"Reopen", testReopen},
 		{"Close", testClose},
 		{"StopKeepsFiles", testStop},
+		{"StopCycles", testStopCycles},
+		{"StopThenCrash", testStopThenCrash},
+		{"StopOfFullDisk", testStopFull},
+		{"StopCanceled", testStopCanceled},
+		{"StopAtOnce", testStopAtOnce},
 		{"WatchTellsOfDeath", testWatch},
 		{"WatchLosesNothing", testWatchAll},
 		{"WatchAfterReopen", testWatchReopened},
@@ -91,6 +96,7 @@ func RunGuest(t *testing.T, f Factory) {
 			}
 		})
 	}
+	t.Run("Stop", func(t *testing.T) { testStops(t, f) })
 	t.Run("Suspend", func(t *testing.T) { testSuspend(newEnv(t, f)) })
 	t.Run("HostCrash", func(t *testing.T) { testHostCrash(t, f) })
 }

@@ -1,9 +1,7 @@
 package runtimetest
 
 import (
-	"io"
 	"maps"
-	"strings"
 
 	"github.com/containerd/errdefs"
 
@@ -82,35 +80,4 @@ func testClose(e *env) {
 	e.ok(e.rt.Close())
 	e.open()
 	e.states(map[string]sandbox.State{id: sandbox.Live})
-}
-
-func testStop(e *env) {
-	if !e.rt.Capabilities().Stop {
-		e.Skipf("%s has no stop", e.rt.Capabilities().Name)
-	}
-	id := e.running()
-	s := e.session(id, 1)
-	e.ok(s.WriteFile(e.ctx, "kept", strings.NewReader("text"), client.WriteOptions{}))
-	_, err := s.Start(e.ctx, "waits", sandbox.Command{Argv: []string{"sleep", "1000"}, Background: true}, client.Output{})
-	e.ok(err)
-	e.ok(e.rt.Stop(e.ctx, id))
-	e.ended(s)
-	e.states(map[string]sandbox.State{id: sandbox.Stopped})
-	e.want("stop again", e.rt.Stop(e.ctx, id), errdefs.IsFailedPrecondition)
-	_, err = e.rt.Attach(e.ctx, id)
-	e.want("attach to a stopped one", err, errdefs.IsFailedPrecondition)
-	e.reopen()
-	e.states(map[string]sandbox.State{id: sandbox.Stopped})
-
-	e.ok(e.rt.Start(e.ctx, id))
-	s = e.session(id, 1)
-	r, err := s.ReadFile(e.ctx, "kept", client.ReadOptions{})
-	e.ok(err)
-	defer r.Close()
-	if b, err := io.ReadAll(r); string(b) != "text" || err != nil {
-		e.Errorf("the file holds %q, %v", b, err)
-	}
-	if all, err := s.Execs(e.ctx); len(all) != 0 || err != nil {
-		e.Errorf("commands lived on: %+v, %v", all, err)
-	}
 }

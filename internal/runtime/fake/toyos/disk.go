@@ -1,6 +1,7 @@
 package toyos
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +37,38 @@ func NewDisk(limit int64) *Disk {
 		d.mustDir(dir.path, dir.mode, dir.owner)
 	}
 	return &Disk{d}
+}
+
+// Clone copies the disk as it is. Files without a name stay behind.
+func (d *Disk) Clone() *Disk {
+	d.disk.mu.Lock()
+	defer d.disk.mu.Unlock()
+	c := &disk{limit: d.disk.limit, users: d.disk.users, lastIno: d.disk.lastIno, notifiers: map[*notifier]struct{}{}}
+	c.root = c.copyOf(d.disk.root, map[*node]*node{})
+	c.root.parent = c.root
+	return &Disk{c}
+}
+
+// copyOf copies a node with all below it. Names of one node stay names of one.
+func (d *disk) copyOf(n *node, done map[*node]*node) *node {
+	if c, ok := done[n]; ok {
+		return c
+	}
+	c := *n
+	done[n] = &c
+	c.open, c.data, c.entries = 0, slices.Clone(n.data), nil
+	d.used += int64(len(c.data))
+	if n.entries != nil {
+		c.entries = make(map[string]*node, len(n.entries))
+	}
+	for name, child := range n.entries {
+		to := d.copyOf(child, done)
+		if to.is(syscall.S_IFDIR) {
+			to.parent = &c
+		}
+		c.entries[name] = to
+	}
+	return &c
 }
 
 func (d *disk) mustDir(path string, mode uint32, owner cred) {
