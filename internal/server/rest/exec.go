@@ -274,5 +274,8 @@ func (x *execRoutes) lost(ctx context.Context, c sandbox.Caller, id string, res 
 	if err != nil {
 		return err
 	}
+	if sb.Status == sandbox.Destroying {
+		return &sandbox.GoneError{Tombstone: sandbox.Tombstone{UID: sb.UID, Short: sb.Short, Reason: sb.Reason, ReasonText: sb.ReasonText}}
+	}
 	return &sandbox.StateError{Short: sb.Short, Status: sb.Status, Text: res.Reason}
 }
