@@ -30,7 +30,8 @@ type Execs interface {
 // execRoutes are the routes about commands.
 type execRoutes struct {
 	*API
-	m Execs
+	m        Execs
+	sessions *sessionRoutes
 }
 
 // Inside is what the routes about the inside of sandboxes need; manager.Manager
@@ -42,8 +43,8 @@ type Inside interface {
 }
 
 // registerExec adds the routes about commands.
-func registerExec(a *API, m Execs) {
-	x := &execRoutes{a, m}
+func registerExec(a *API, m Execs, s *sessionRoutes) {
+	x := &execRoutes{a, m, s}
 	tags := []string{"Commands"}
 	route(a, huma.Operation{
 		OperationID: "execute", Method: http.MethodPost, Path: "/sandboxes/{id}/execute", Summary: "Run a command and wait for its end", Tags: tags,
@@ -184,12 +185,12 @@ type executeOutput struct {
 }
 
 func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeInput) (*executeOutput, error) {
+	if in.Body.Session != "" {
+		return x.executeInSession(ctx, c, in)
+	}
 	cmd, stdin, err := in.Body.command()
 	if err != nil {
 		return nil, err
-	}
-	if in.Body.Session != "" {
-		return x.executeInSession(ctx, c, in)
 	}
 	merged := &capture{}
 	cmd.OnDisconnect, cmd.Background = sandbox.Keep, in.Body.Detach.Value
@@ -272,6 +273,9 @@ func (x *execRoutes) lost(ctx context.Context, c sandbox.Caller, id string, res 
 	sb, err := x.Sandboxes.Get(ctx, c, id)
 	if err != nil {
 		return err
+	}
+	if sb.Status == sandbox.Destroying {
+		return &sandbox.GoneError{Tombstone: sandbox.Tombstone{UID: sb.UID, Short: sb.Short, Reason: sb.Reason, ReasonText: sb.ReasonText}}
 	}
 	return &sandbox.StateError{Short: sb.Short, Status: sb.Status, Text: res.Reason}
 }

@@ -15,12 +15,12 @@ import (
 )
 
 func (x *execRoutes) executeStream(ctx context.Context, c sandbox.Caller, in *executeInput) (reply, error) {
+	if in.Body.Session != "" {
+		return x.streamInSession(ctx, c, in)
+	}
 	cmd, stdin, err := in.Body.command()
 	if err != nil {
 		return nil, err
-	}
-	if in.Body.Session != "" {
-		return x.streamInSession(ctx, c, in)
 	}
 	if cmd.MaxOutput == 0 {
 		cmd.MaxOutput = -1

@@ -2,17 +2,230 @@ package rest
 
 import (
 	"context"
+	"net/http"
+	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
+	"agentbox/internal/audit"
 	"agentbox/internal/sandbox"
+	"agentbox/internal/server"
+	"agentbox/internal/shell"
 )
 
-// Sessions is a stub of this slice.
-type Sessions interface{}
-
-func (x *execRoutes) executeInSession(ctx context.Context, c sandbox.Caller, in *executeInput) (*executeOutput, error) {
-	return nil, nil
+// sessionRoutes are the routes about shell sessions, and what execute does with
+// them.
+type sessionRoutes struct {
+	*API
+	m      Files
+	engine *shell.Engine
 }
 
+func newSessions(a *API, m Files) *sessionRoutes { return &sessionRoutes{a, m, shell.New()} }
+
+// registerSessions adds the routes about shell sessions.
+func registerSessions(a *API, s *sessionRoutes) {
+	tags := []string{"Sessions"}
+	route(a, huma.Operation{
+		OperationID: "create-session", Method: http.MethodPost, Path: "/sandboxes/{id}/sessions", Summary: "Begin a shell session", Tags: tags,
+		Description: "Commands that are executed in it share a shell: directory, variables and functions last.", DefaultStatus: http.StatusCreated,
+	}, server.Route{}, s.create)
+	route(a, huma.Operation{
+		OperationID: "list-sessions", Method: http.MethodGet, Path: "/sandboxes/{id}/sessions", Summary: "List the shell sessions, oldest first", Tags: tags,
+	}, server.Route{}, s.list)
+	route(a, huma.Operation{
+		OperationID: "remove-session", Method: http.MethodDelete, Path: "/sandboxes/{id}/sessions/{name}", Summary: "End a shell session", Tags: tags,
+		Description: "With all that runs in it.", DefaultStatus: http.StatusNoContent,
+	}, server.Route{}, s.remove)
+}
+
+// ShellSession is a shell session.
+type ShellSession struct {
+	Name    string    `json:"name"`
+	ExecID  string    `json:"exec_id" doc:"The command that its shell is."`
+	Started time.Time `json:"started_at"`
+}
+
+func sessionOf(s shell.Session) ShellSession { return ShellSession{s.Name, s.ExecID, s.Started.UTC()} }
+
+type (
+	createSessionInput struct {
+		SandboxID
+		Body struct {
+			Name string `json:"name" minLength:"1" maxLength:"128" doc:"Your name for it: letters, digits, dots, dashes and underscores."`
+		}
+	}
+	sessionOutput     struct{ Body ShellSession }
+	listSessionsInput struct {
+		SandboxID
+		Page
+	}
+	sessionsOutput struct{ Body List[ShellSession] }
+	sessionInput   struct {
+		SandboxID
+		Name string `path:"name" maxLength:"128"`
+	}
+)
+
+func (s *sessionRoutes) create(ctx context.Context, c sandbox.Caller, in *createSessionInput) (*sessionOutput, error) {
+	l, err := s.m.Acquire(ctx, c, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Release()
+	made, err := s.engine.Create(ctx, l.Session(), l.Sandbox().UID, in.Body.Name)
+	err = guestError(err)
+	s.recordOn(ctx, c, audit.Exec, l.Sandbox().UID, err, map[string]string{"op": "session_create", "session": clip(in.Body.Name)})
+	if err != nil {
+		return nil, err
+	}
+	return &sessionOutput{sessionOf(made)}, nil
+}
+
+func (s *sessionRoutes) list(ctx context.Context, c sandbox.Caller, in *listSessionsInput) (*sessionsOutput, error) {
+	l, err := s.m.Acquire(ctx, c, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Release()
+	all, err := s.engine.List(ctx, l.Session())
+	if err != nil {
+		return nil, guestError(err)
+	}
+	page, next, err := pageOf(all, in.Page, func(s shell.Session) string { return s.Name })
+	if err != nil {
+		return nil, err
+	}
+	var items []ShellSession
+	for _, one := range page {
+		items = append(items, sessionOf(one))
+	}
+	return &sessionsOutput{list(items, next)}, nil
+}
+
+func (s *sessionRoutes) remove(ctx context.Context, c sandbox.Caller, in *sessionInput) (*struct{}, error) {
+	l, err := s.m.Acquire(ctx, c, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Release()
+	err = guestError(s.engine.Remove(ctx, l.Session(), in.Name))
+	s.recordOn(ctx, c, audit.Exec, l.Sandbox().UID, err, map[string]string{"op": "session_remove", "session": clip(in.Name)})
+	return nil, err
+}
+
+// sessionCommand is what a session runs; what a session can't change for one
+// command is refused.
+func sessionCommand(q *Command) (shell.Command, error) {
+	cmd, _, err := q.command()
+	if err != nil {
+		return shell.Command{}, err
+	}
+	for field, set := range map[string]bool{
+		"workdir": q.Workdir != "", "env": len(q.Env) > 0, "user": q.User != "", "stdin": cmd.Stdin, "tty": q.TTY.Value, "detach": q.Detach.Value,
+		"command": len(cmd.Argv) > 0,
+	} {
+		if set {
+			return shell.Command{}, &sandbox.InvalidError{Field: field, Allowed: "in a session only a command line with timeout and max_output"}
+		}
+	}
+	return shell.Command{Line: cmd.Shell, Timeout: cmd.Timeout, MaxOutput: cmd.MaxOutput}, nil
+}
+
+// running is a command on its way in a session.
+type running struct {
+	done   chan struct{}
+	cancel context.CancelFunc
+	res    *sandbox.Result // set before done is closed
+	err    error
+}
+
+// start runs a command in a session, which goes on when ctx ends.
+func (s *sessionRoutes) start(ctx context.Context, c sandbox.Caller, id, name string, cmd shell.Command) (*running, error) {
+	l, err := s.m.Acquire(ctx, c, id)
+	if err != nil {
+		return nil, err
+	}
+	r := &running{done: make(chan struct{})}
+	ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(r.done)
+		defer l.Release()
+		r.res, r.err = s.engine.Run(ctx, l.Session(), l.Sandbox().UID, name, cmd)
+		r.err = guestError(r.err)
+		s.recordOn(ctx, c, audit.Exec, l.Sandbox().UID, r.err, map[string]string{"session": clip(name), "command": clip(cmd.Line)})
+	}()
+	return r, nil
+}
+
+// executeInSession waits for a command. It runs on when its client goes away.
+func (x *execRoutes) executeInSession(ctx context.Context, c sandbox.Caller, in *executeInput) (*executeOutput, error) {
+	cmd, err := sessionCommand(&in.Body)
+	if err != nil {
+		return nil, err
+	}
+	merged := &capture{}
+	cmd.Out = merged.output()
+	r, err := x.sessions.start(ctx, c, in.ID, in.Body.Session, cmd)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	if r.res.Outcome == sandbox.Lost {
+		return nil, x.lost(ctx, c, in.ID, r.res)
+	}
+	body := resultOf(r.res)
+	merged.fill(&body, r.res, in.base64())
+	return &executeOutput{http.StatusOK, body}, nil
+}
+
+// streamInSession follows a command. It is killed some time after its client is
+// gone: its output can't be followed again.
 func (x *execRoutes) streamInSession(ctx context.Context, c sandbox.Caller, in *executeInput) (reply, error) {
-	return nil, nil
+	cmd, err := sessionCommand(&in.Body)
+	if err != nil {
+		return nil, err
+	}
+	if cmd.MaxOutput == 0 {
+		cmd.MaxOutput = -1
+	}
+	f := newFollower(in.base64(), offsets{})
+	cmd.Out = f.output()
+	r, err := x.sessions.start(ctx, c, in.ID, in.Body.Session, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return func(w http.ResponseWriter, req *http.Request) { x.followSession(w, req, c, in, r, f) }, nil
+}
+
+func (x *execRoutes) followSession(w http.ResponseWriter, r *http.Request, c sandbox.Caller, in *executeInput, run *running, f *follower) {
+	ev := openEvents(w)
+	defer ev.close()
+	_ = ev.send("start", "", map[string]string{"exec_id": shell.ExecID(in.Body.Session)}) // pulse notices a client that is gone
+	f.begin(ev)
+	switch ev.pulse(r.Context(), run.done, x.Draining) {
+	case left:
+		time.AfterFunc(sandbox.DisconnectGrace, run.cancel)
+		return
+	case stopping:
+		ev.fail(r.Context(), errStopping())
+		return
+	}
+	switch {
+	case run.err != nil:
+		ev.fail(r.Context(), run.err)
+	case run.res.Outcome == sandbox.Lost:
+		f.finish()
+		ev.fail(r.Context(), x.lost(r.Context(), c, in.ID, run.res))
+	default:
+		f.finish()
+		_ = ev.send("exit", f.at.String(), endOf(run.res)) // a client that is gone needs no result
+	}
 }

@@ -103,6 +103,8 @@ func cmdRest(p *proc, argv []string) int {
 	return code
 }
 
+func cmdEval(p *proc, argv []string) int { return p.runScript(strings.Join(argv[1:], " ")) }
+
 func cmdExit(p *proc, argv []string) int {
 	code := p.status
 	if len(argv) > 1 {

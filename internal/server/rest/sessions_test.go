@@ -1,0 +1,84 @@
+package rest_test
+
+import (
+	"strings"
+	"testing"
+
+	"agentbox/internal/server"
+	"agentbox/internal/server/rest"
+)
+
+// TestSessions: what lasts from one command to the next. Functions and the like
+// are tested with real shells, in internal/shell.
+func TestSessions(t *testing.T) {
+	w := start(t)
+	box := w.box()
+	made := read[rest.ShellSession](t, w.in("POST", box+"/sessions", `{"name":"dev"}`, 201))
+	w.in("POST", box+"/sessions", `{"name":"dev.2"}`, 201)
+	if made.Name != "dev" || made.ExecID == "" {
+		t.Errorf("%+v", made)
+	}
+	for _, c := range []struct {
+		line, stdout, stderr string
+		code                 int
+	}{
+		{"x=5; cd /tmp; export Y=6", "", "", 0}, {"echo $x $Y; pwd", "5 6\n/tmp\n", "", 0}, {"printf 'no newline'", "no newline", "", 0},
+		{"echo a >&2; false", "", "a\n", 1}, {"cat", "", "", 0}, {"nothing-like-it", "", "sh: nothing-like-it: not found\n", 127},
+		{"echo '$ '; echo 42", "$ \n42\n", "", 0},
+	} {
+		r := w.execute(box, `{"session":"dev","command":"`+c.line+`"}`)
+		if r.Stdout != c.stdout || r.Stderr != c.stderr || *r.ExitCode != c.code {
+			t.Errorf("%s: %+v", c.line, r)
+		}
+	}
+	if r := w.execute(box, `{"session":"dev.2","command":"echo $x; pwd"}`); r.Stdout != "\n/workspace\n" {
+		t.Errorf("the other session: %+v", r)
+	}
+	s := w.stream("POST", box+"/execute/stream", `{"session":"dev","command":"echo $x; sleep 0.1; echo b >&2; exit 3"}`, nil)
+	out, last, _ := s.collect([2]int64{})
+	if end := read[rest.ExecEnd](t, last.data); out != [2]string{"5\n", "b\n"} || *end.ExitCode != 3 {
+		t.Errorf("stream: %q %+v", out, last)
+	}
+	l := read[rest.List[rest.ShellSession]](t, w.in("GET", box+"/sessions", "", 200))
+	if len(l.Items) != 1 || l.Items[0].Name != "dev.2" {
+		t.Errorf("after exit: %+v", l)
+	}
+	w.in("DELETE", box+"/sessions/dev.2", "", 204)
+	p := strings.TrimPrefix(box, "/api/v1")
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		code               server.Code
+	}{
+		{"DELETE", "/sessions/dev.2", "", 404, server.CodeNotFound},
+		{"POST", "/execute", `{"session":"dev.2","command":"true"}`, 404, server.CodeNotFound},
+		{"POST", "/execute", `{"session":"dev","command":["true"]}`, 400, server.CodeInvalidValue},
+		{"POST", "/execute", `{"session":"dev","command":"true","stdin":"x"}`, 400, server.CodeInvalidValue},
+		{"POST", "/sessions", `{"name":"../x"}`, 400, server.CodeInvalidValue},
+		{"POST", "/sessions", `{"name":".x"}`, 400, server.CodeInvalidValue},
+	} {
+		w.problem(w.user, c.method, p+c.path, c.body, c.status, c.code)
+	}
+	w.in("POST", box+"/sessions", `{"name":"dev"}`, 201)
+	w.problem(w.user, "POST", p+"/sessions", `{"name":"dev"}`, 409, server.CodeAlreadyExists)
+}
+
+// TestSessionTimeout: X3, the session goes on after a command that was killed.
+func TestSessionTimeout(t *testing.T) {
+	w := start(t)
+	box := w.box()
+	w.in("POST", box+"/sessions", `{"name":"s"}`, 201)
+	r := w.execute(box, `{"session":"s","command":"echo begun; sleep 600","timeout":0.3}`)
+	if *r.ExitCode != -1 || !r.TimedOut || r.Stdout != "begun\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := w.execute(box, `{"session":"s","command":"echo next"}`); r.Stdout != "next\n" {
+		t.Errorf("%+v", r)
+	}
+	s := w.stream("POST", box+"/execute/stream", `{"session":"s","command":"echo begun; sleep 600"}`, nil)
+	s.next()
+	s.close()
+	if r := w.execute(box, `{"session":"s","command":"echo after"}`); r.Stdout != "after\n" {
+		t.Errorf("after a client that went away: %+v", r)
+	}
+}

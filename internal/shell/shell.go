@@ -1,0 +1,198 @@
+package shell
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"agentbox/internal/guest/client"
+	"agentbox/internal/sandbox"
+)
+
+// Agent is the agent of one sandbox; client.Session is one.
+type Agent interface {
+	Start(ctx context.Context, id string, c sandbox.Command, out client.Output) (*client.Process, error)
+	Attach(ctx context.Context, id string, stdout, stderr int64, out client.Output) (*client.Process, error)
+	Execs(ctx context.Context) ([]client.ExecInfo, error)
+	WaitExec(ctx context.Context, id string, timeout time.Duration, output bool) (client.ExecInfo, error)
+	SignalExec(ctx context.Context, id string, signal int, tree bool) error
+	RemoveExec(ctx context.Context, id string) error
+}
+
+// Session is a session that is there.
+type Session struct {
+	Name   string
+	ExecID string // of its shell
+	// Started is when its shell began, by the sandbox's clock. A time-out that
+	// only the shell's end could enforce begins another.
+	Started time.Time
+}
+
+// Engine runs commands in sessions, in each one at a time.
+type Engine struct {
+	mu    sync.Mutex
+	locks map[string]*lock
+}
+
+// lock is a mutex that can be waited for with a context.
+type lock struct {
+	held  chan struct{} // has room for one holder
+	users int
+}
+
+// New returns an engine.
+func New() *Engine { return &Engine{locks: map[string]*lock{}} }
+
+// lock makes the caller the only one who works with a session.
+func (e *Engine) lock(ctx context.Context, uid, name string) (unlock func(), err error) {
+	key := uid + "/" + name
+	e.mu.Lock()
+	l := e.locks[key]
+	if l == nil {
+		l = &lock{held: make(chan struct{}, 1)}
+		e.locks[key] = l
+	}
+	l.users++
+	e.mu.Unlock()
+	leave := func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(e.locks, key)
+		}
+	}
+	select {
+	case l.held <- struct{}{}:
+		return func() { <-l.held; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("wait for session %s: %w", name, context.Cause(ctx))
+	}
+}
+
+// ExecID is the id of a session's shell. Ids that others draw have no dash.
+func ExecID(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return "session-" + hex.EncodeToString(sum[:16])
+}
+
+// tag begins the command line of a session's shell, and names the session for
+// List.
+const tag = ": session "
+
+// command runs a session's shell: the best that the image has, as it is chosen
+// for command lines, reading commands from its input.
+func command(name string) sandbox.Command {
+	return sandbox.Command{
+		Shell: tag + name + "; exec ${0:-sh}", Stdin: true, Background: true, OnDisconnect: sandbox.Keep, Timeout: -1, MaxOutput: -1,
+	}
+}
+
+// Create begins a session in the sandbox uid. One of the name that is there is
+// AlreadyExists.
+func (e *Engine) Create(ctx context.Context, a Agent, uid, name string) (Session, error) {
+	if err := sandbox.CheckID("name", name); err != nil {
+		return Session{}, err
+	}
+	unlock, err := e.lock(ctx, uid, name)
+	if err != nil {
+		return Session{}, err
+	}
+	defer unlock()
+	if _, err := find(ctx, a, name); err == nil {
+		return Session{}, sandbox.Refuse(errdefs.ErrAlreadyExists, "there is a session %s already", name)
+	} else if !errdefs.IsNotFound(err) {
+		return Session{}, err
+	}
+	if err := begin(ctx, a, name); err != nil {
+		return Session{}, err
+	}
+	info, err := find(ctx, a, name)
+	return Session{name, info.ID, info.Started}, err
+}
+
+// begin starts a session's shell; what is left of one before is removed.
+func begin(ctx context.Context, a Agent, name string) error {
+	if err := a.RemoveExec(ctx, ExecID(name)); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("begin session %s: %w", name, err)
+	}
+	p, err := a.Start(ctx, ExecID(name), command(name), client.Output{})
+	if err != nil {
+		return fmt.Errorf("begin session %s: %w", name, err)
+	}
+	if err := p.Detach(); err != nil {
+		return fmt.Errorf("begin session %s: %w", name, err)
+	}
+	return nil
+}
+
+// find describes the shell of a session. One that has ended is no session.
+func find(ctx context.Context, a Agent, name string) (client.ExecInfo, error) {
+	info, err := a.WaitExec(ctx, ExecID(name), time.Nanosecond, false)
+	if errdefs.IsNotFound(err) || err == nil && info.Result.Outcome != sandbox.Running {
+		return info, sandbox.Refuse(errdefs.ErrNotFound, "there is no session %s", name)
+	}
+	if err != nil {
+		return info, fmt.Errorf("find session %s: %w", name, err)
+	}
+	return info, nil
+}
+
+// List returns the sessions of a sandbox, oldest first.
+func (e *Engine) List(ctx context.Context, a Agent) ([]Session, error) {
+	all, err := a.Execs(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", err)
+	}
+	var list []Session
+	for i := range all {
+		if name, ok := nameOf(&all[i]); ok && all[i].Result.Outcome == sandbox.Running {
+			list = append(list, Session{name, all[i].ID, all[i].Started})
+		}
+	}
+	return list, nil
+}
+
+// nameOf is the name of the session that a command is the shell of.
+func nameOf(i *client.ExecInfo) (string, bool) {
+	if len(i.Argv) == 0 {
+		return "", false
+	}
+	rest, ok := strings.CutPrefix(i.Argv[len(i.Argv)-1], tag)
+	name, _, _ := strings.Cut(rest, ";")
+	return name, ok && ExecID(name) == i.ID
+}
+
+// Remove ends a session with all that runs in it.
+func (e *Engine) Remove(ctx context.Context, a Agent, name string) error {
+	if _, err := find(ctx, a, name); err != nil {
+		return err
+	}
+	if err := end(ctx, a, name); err != nil {
+		return fmt.Errorf("remove session %s: %w", name, err)
+	}
+	if err := a.RemoveExec(ctx, ExecID(name)); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove session %s: %w", name, err)
+	}
+	return nil
+}
+
+// end kills a session's shell and waits for its end.
+func end(ctx context.Context, a Agent, name string) error {
+	if err := a.SignalExec(ctx, ExecID(name), sigkill, true); err != nil && !errdefs.IsFailedPrecondition(err) && !errdefs.IsNotFound(err) {
+		return err
+	}
+	_, err := a.WaitExec(ctx, ExecID(name), endGrace, false)
+	return err
+}
+
+const (
+	sigkill  = 9
+	endGrace = 10 * time.Second // the kernel needs milliseconds
+)
