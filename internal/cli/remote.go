@@ -63,17 +63,35 @@ func (a *App) remote(cmd *cobra.Command) (*remote, error) {
 
 // call sends a request and decodes the answer into out, if that is not nil.
 func (r *remote) call(ctx context.Context, method, path string, in, out any) error {
+	resp, err := r.send(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err == nil && out != nil {
+		err = json.Unmarshal(answer, out)
+	}
+	if err != nil {
+		return fmt.Errorf("read the answer of %s: %w", r.where, err)
+	}
+	return nil
+}
+
+// send sends a request and returns an answer that is no error; the caller closes
+// its body.
+func (r *remote) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body io.Reader = http.NoBody
 	if in != nil {
 		b, err := json.Marshal(in)
 		if err != nil {
-			return fmt.Errorf("encode the request: %w", err)
+			return nil, fmt.Errorf("encode the request: %w", err)
 		}
 		body = bytes.NewReader(b)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, r.base+apiPrefix+path, body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -82,24 +100,20 @@ func (r *remote) call(ctx context.Context, method, path string, in, out any) err
 		req.Header.Set("Authorization", "Bearer "+r.key)
 	}
 	resp, err := r.client.Do(req)
-	if err != nil {
-		return fmt.Errorf("reach the server at %s: %w\n(start one with agentbox serve, or name another in %s)", r.where, errors.Unwrap(err), urlVariable)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, fmt.Errorf("reach the server at %s: %w\n(start one with agentbox serve, or name another in %s)", r.where, errors.Unwrap(err), urlVariable)
+	case resp.StatusCode < http.StatusBadRequest:
+		return resp, nil
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("read the answer of %s: %w", r.where, err)
+		return nil, fmt.Errorf("read the answer of %s: %w", r.where, err)
 	}
-	if resp.StatusCode >= http.StatusBadRequest {
-		return refusal(resp, answer)
-	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(answer, out); err != nil {
-		return fmt.Errorf("read the answer of %s: %w", r.where, err)
-	}
-	return nil
+	return nil, refusal(resp, answer)
 }
 
 // refusal is a server's error in its own words.

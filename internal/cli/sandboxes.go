@@ -53,7 +53,7 @@ func (a *App) sandboxCommands() []*cobra.Command {
 		}
 	}
 	return []*cobra.Command{
-		a.createCommand(), a.lsCommand(), a.getCommand(),
+		a.createCommand(), a.execCommand(), a.lsCommand(), a.getCommand(),
 		change("rm", "Destroy sandboxes of the server, with their files", http.MethodDelete, ""),
 		change("stop", "Stop sandboxes of the server and keep their files", http.MethodPost, "/stop"),
 		change("start", "Run stopped sandboxes of the server again", http.MethodPost, "/start"),

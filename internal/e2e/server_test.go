@@ -230,6 +230,25 @@ func TestServerEphemeral(t *testing.T) {
 			t.Errorf("%s: %+v", c.args, out)
 		}
 	}
+	for _, c := range []struct {
+		in, args, stdout, stderr string
+		code                     int
+	}{
+		{"", "exec dev -- sh -c", "", "", 2}, // of sh itself
+		{"", "exec -e A=b dev -- printenv A", "b\n", "", 0},
+		{"", "exec -w /tmp dev -- pwd", "/tmp\n", "", 0},
+		{"\x00\xff\n", "exec -i dev -- cat", "\x00\xff\n", "", 0},
+		{"", "exec dev -- ls /none", "", "/none", 2},
+		{"", "exec --timeout 1s dev -- sleep 60", "", "", 124},
+		{"", "exec dev -- nosuchprogram", "", "nosuchprogram", 127},
+		{"", "exec none -- true", "", "Sandbox not found", 125},
+		{"", "exec dev true", "", "put -- before", 125},
+	} {
+		out := Run(t, d.Dir, c.in, strings.Fields(c.args)...)
+		if out.Code != c.code || out.Stdout != c.stdout || !strings.Contains(out.Stderr, c.stderr) {
+			t.Errorf("%s: %+v", c.args, out)
+		}
+	}
 	var sb served
 	if code := d.Do("", "GET", "/sandboxes/dev", "", &sb); code != 200 {
 		t.Errorf("without a key: %d", code)

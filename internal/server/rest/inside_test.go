@@ -22,48 +22,53 @@ type call struct{ path, body string }
 
 // calls has one for every route about a sandbox. {id} stands for the sandbox.
 var calls = map[string]call{
-	"GET /sandboxes/{id}":                      {},
-	"PATCH /sandboxes/{id}":                    {"", `{"labels":{"a":"b"}}`},
-	"DELETE /sandboxes/{id}":                   {},
-	"POST /sandboxes/{id}/start":               {},
-	"POST /sandboxes/{id}/stop":                {},
-	"GET /sandboxes/{id}/stats":                {},
-	"GET /sandboxes/{id}/isolation":            {},
-	"GET /sandboxes/{id}/events":               {},
-	"POST /sandboxes/{id}/execute":             {"", `{"command":"touch /tmp/seen"}`},
-	"POST /sandboxes/{id}/execute/stream":      {"", `{"command":"touch /tmp/seen"}`},
-	"GET /sandboxes/{id}/terminal":             {},
-	"GET /sandboxes/{id}/execs":                {},
-	"GET /sandboxes/{id}/execs/{exec}":         {},
-	"GET /sandboxes/{id}/execs/{exec}/output":  {},
-	"POST /sandboxes/{id}/execs/{exec}/stdin":  {"?eof=1", "x"},
-	"POST /sandboxes/{id}/execs/{exec}/signal": {"", `{"signal":"KILL"}`},
-	"POST /sandboxes/{id}/execs/{exec}/resize": {"", `{"cols":80,"rows":24}`},
-	"POST /sandboxes/{id}/execs/{exec}/wait":   {"?timeout=1", ""},
-	"GET /sandboxes/{id}/files":                {"?path=/etc/passwd", ""},
-	"HEAD /sandboxes/{id}/files":               {"?path=/etc/passwd", ""},
-	"PUT /sandboxes/{id}/files":                {"?path=/tmp/seen", "x"},
-	"DELETE /sandboxes/{id}/files":             {"?path=/tmp/mine", ""},
-	"GET /sandboxes/{id}/files/stat":           {"?path=/tmp", ""},
-	"GET /sandboxes/{id}/files/list":           {},
-	"GET /sandboxes/{id}/files/watch":          {},
-	"POST /sandboxes/{id}/files/mkdir":         {"", `{"path":"/tmp/seen"}`},
-	"POST /sandboxes/{id}/files/move":          {"", `{"from":"/tmp/mine","to":"/tmp/seen"}`},
-	"POST /sandboxes/{id}/files/copy":          {"", `{"from":"/tmp/mine","to":"/tmp/seen"}`},
-	"POST /sandboxes/{id}/files/chmod":         {"", `{"path":"/tmp/mine","mode":"0"}`},
-	"POST /sandboxes/{id}/files/chown":         {"", `{"path":"/tmp/mine","owner":"root"}`},
-	"POST /sandboxes/{id}/files/symlink":       {"", `{"path":"/tmp/seen","target":"x"}`},
-	"GET /sandboxes/{id}/files/glob":           {"?pattern=*", ""},
-	"GET /sandboxes/{id}/files/search":         {"?pattern=x", ""},
-	"GET /sandboxes/{id}/files/archive":        {},
-	"PUT /sandboxes/{id}/files/archive":        {},
-	"POST /sandboxes/{id}/files/upload":        {},
-	"GET /sandboxes/{id}/files/download":       {"?path=mine", ""},
-	"GET /sandboxes/{id}/ports":                {},
-	"GET /sandboxes/{id}/ports/{port}/connect": {},
-	"GET /sandboxes/{id}/sessions":             {},
-	"POST /sandboxes/{id}/sessions":            {"", `{"name":"seen"}`},
-	"DELETE /sandboxes/{id}/sessions/{name}":   {},
+	"GET /sandboxes/{id}":                             {},
+	"PATCH /sandboxes/{id}":                           {"", `{"labels":{"a":"b"}}`},
+	"DELETE /sandboxes/{id}":                          {},
+	"POST /sandboxes/{id}/start":                      {},
+	"POST /sandboxes/{id}/stop":                       {},
+	"GET /sandboxes/{id}/stats":                       {},
+	"GET /sandboxes/{id}/isolation":                   {},
+	"GET /sandboxes/{id}/events":                      {},
+	"POST /sandboxes/{id}/execute":                    {"", `{"command":"touch /tmp/seen"}`},
+	"POST /sandboxes/{id}/execute/stream":             {"", `{"command":"touch /tmp/seen"}`},
+	"GET /sandboxes/{id}/terminal":                    {},
+	"GET /sandboxes/{id}/execs":                       {},
+	"GET /sandboxes/{id}/execs/{exec}":                {},
+	"GET /sandboxes/{id}/execs/{exec}/output":         {},
+	"POST /sandboxes/{id}/execs/{exec}/stdin":         {"?eof=1", "x"},
+	"POST /sandboxes/{id}/execs/{exec}/signal":        {"", `{"signal":"KILL"}`},
+	"POST /sandboxes/{id}/execs/{exec}/resize":        {"", `{"cols":80,"rows":24}`},
+	"POST /sandboxes/{id}/execs/{exec}/wait":          {"?timeout=1", ""},
+	"GET /sandboxes/{id}/files":                       {"?path=/etc/passwd", ""},
+	"HEAD /sandboxes/{id}/files":                      {"?path=/etc/passwd", ""},
+	"PUT /sandboxes/{id}/files":                       {"?path=/tmp/seen", "x"},
+	"DELETE /sandboxes/{id}/files":                    {"?path=/tmp/mine", ""},
+	"GET /sandboxes/{id}/files/stat":                  {"?path=/tmp", ""},
+	"GET /sandboxes/{id}/files/list":                  {},
+	"GET /sandboxes/{id}/files/watch":                 {},
+	"POST /sandboxes/{id}/files/mkdir":                {"", `{"path":"/tmp/seen"}`},
+	"POST /sandboxes/{id}/files/move":                 {"", `{"from":"/tmp/mine","to":"/tmp/seen"}`},
+	"POST /sandboxes/{id}/files/copy":                 {"", `{"from":"/tmp/mine","to":"/tmp/seen"}`},
+	"POST /sandboxes/{id}/files/chmod":                {"", `{"path":"/tmp/mine","mode":"0"}`},
+	"POST /sandboxes/{id}/files/chown":                {"", `{"path":"/tmp/mine","owner":"root"}`},
+	"POST /sandboxes/{id}/files/symlink":              {"", `{"path":"/tmp/seen","target":"x"}`},
+	"GET /sandboxes/{id}/files/glob":                  {"?pattern=*", ""},
+	"GET /sandboxes/{id}/files/search":                {"?pattern=x", ""},
+	"GET /sandboxes/{id}/files/archive":               {},
+	"PUT /sandboxes/{id}/files/archive":               {},
+	"POST /sandboxes/{id}/files/upload":               {},
+	"GET /sandboxes/{id}/files/download":              {"?path=mine", ""},
+	"GET /sandboxes/{id}/ports":                       {},
+	"GET /sandboxes/{id}/ports/{port}/connect":        {},
+	"GET /sandboxes/{id}/sessions":                    {},
+	"POST /sandboxes/{id}/sessions":                   {"", `{"name":"seen"}`},
+	"DELETE /sandboxes/{id}/sessions/{name}":          {},
+	"GET /sandboxes/{id}/network":                     {},
+	"PUT /sandboxes/{id}/network":                     {},
+	"GET /sandboxes/{id}/network/log":                 {},
+	"POST /sandboxes/{id}/network/requests/{request}": {},
+	"POST /sandboxes/{id}/packages/pip":               {},
 }
 
 // TestForeignSandboxes: no route answers for a sandbox of somebody else, not even
@@ -90,8 +95,12 @@ func TestForeignSandboxes(t *testing.T) {
 			continue
 		}
 		tried++
-		path = strings.NewReplacer("{exec}", run.ExecID, "{port}", "80", "{name}", "mine").Replace(path)
-		for _, key := range []string{w.admin, w.user} {
+		path = strings.NewReplacer("{exec}", run.ExecID, "{port}", "80", "{name}", "mine", "{request}", "1").Replace(path)
+		keys := []string{w.admin, w.user}
+		if r.Access == auth.NeedAdmin {
+			keys = keys[:1]
+		}
+		for _, key := range keys {
 			unknown := w.foreign(key, method, strings.Replace(path, "{id}", "0123456789ab", 1)+c.path, c.body)
 			if unknown != `404 Sandbox not found not_found` && method != "HEAD" {
 				t.Errorf("%s %s of an unknown one: %s", method, path, unknown)
