@@ -38,6 +38,7 @@ var layers = []struct {
 	{"agentbox/internal/config", []string{"agentbox/internal/sandbox", "agentbox/internal/nearest", "github.com/BurntSushi/toml", "github.com/spf13/pflag"}},
 	{"agentbox/internal/cleanup", nil},
 	{"agentbox/internal/transfer", nil},
+	{"agentbox/internal/volume", []string{"agentbox/internal/sandbox", "agentbox/internal/transfer", "agentbox/internal/ids", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/gen/...", []string{"google.golang.org/protobuf/..."}},
 	{"agentbox/internal/cgroup", []string{"agentbox/internal/sandbox", "agentbox/internal/cleanup", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/owner", []string{"agentbox/internal/ids", "golang.org/x/sys/unix"}},

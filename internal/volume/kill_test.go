@@ -1,0 +1,5 @@
+//go:build linux
+
+package volume_test
+
+func killedChild() bool { return false }

@@ -1,0 +1,214 @@
+//go:build linux
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"agentbox/internal/sandbox"
+)
+
+// Records keep what is known of volumes. A call that returns has made its change
+// durable.
+type Records interface {
+	// AddVolume adds a volume; AlreadyExists if its owner has one of that name.
+	AddVolume(ctx context.Context, v sandbox.Volume) error
+	// SetVolumeState changes a volume's state; NotFound if there is none.
+	SetVolumeState(ctx context.Context, id string, state sandbox.VolumeState) error
+	// Volume finds a volume in any state; NotFound if there is none.
+	Volume(ctx context.Context, owner, name string) (sandbox.Volume, error)
+	// Volumes lists those of an owner, or all if owner is empty, in any state,
+	// sorted by owner and name.
+	Volumes(ctx context.Context, owner string) ([]sandbox.Volume, error)
+	// DeleteVolume removes a record, if there is one.
+	DeleteVolume(ctx context.Context, id string) error
+}
+
+// Sizes of volumes in bytes, and how many an owner may have.
+const (
+	// MinSize leaves something for files beside ext4's own tables and journal.
+	MinSize int64 = 16 << 20
+	// DefaultSize is that of a sandbox's own disk.
+	DefaultSize int64 = 4 << 30
+	// DefaultMaxSize is the operator's maximum for a sandbox's disk, too.
+	DefaultMaxSize int64 = 64 << 30
+	// DefaultPerOwner is as many volumes as an owner may have.
+	DefaultPerOwner = 100
+)
+
+// Options say where volumes are kept and what they may be.
+type Options struct {
+	// Dir holds the named volumes. It is made if needed, and must be used by one
+	// process at a time.
+	Dir string
+	// Storage holds the storage of tenants; empty: there is none.
+	Storage string
+	Records Records
+	// UID and GID are the host's numbers of the guest's root, to whom new trees
+	// belong; IDs is how many numbers from there are the guest's (0: 1). They are
+	// ignored unless the process is root: all belongs to its own user then.
+	UID, GID, IDs int
+	// MaxSize bounds the size that a caller may ask for. 0: DefaultMaxSize.
+	MaxSize int64
+	// PerOwner bounds the volumes of one owner. 0: DefaultPerOwner.
+	PerOwner int
+	// TenantSize limits each tenant's storage in bytes where there is a project
+	// quota. 0: DefaultSize.
+	TenantSize int64
+	// Kind is how new volumes are kept. Empty: the first that works here of
+	// VolumeImage, VolumeQuota and VolumeDirectory.
+	Kind sandbox.VolumeKind
+}
+
+// Hold is one use of a volume or of a tenant's storage.
+type Hold struct {
+	Owner    string
+	Volume   string // name of a volume, or empty
+	Tenant   string // id of a tenant if Volume is empty
+	Holder   string // who uses it: a sandbox's id
+	ReadOnly bool   // of a volume
+}
+
+// Report says what [Open] found and did.
+type Report struct {
+	// Finished are volumes ("owner/name") that were half made or half removed,
+	// and are gone now.
+	Finished []string
+	// Unmounted are ids of volumes that nobody held any more.
+	Unmounted []string
+	// Lost are holds that can't be had again, each with the reason.
+	Lost []LostHold
+	// Unknown are ids of directories without a record. They are left alone.
+	Unknown []string
+}
+
+// LostHold is a hold that could not be restored.
+type LostHold struct {
+	Hold
+	Err error
+}
+
+// Volumes is the storage of this host. It is safe for concurrent use.
+type Volumes struct {
+	opts  Options
+	dir   *os.File // Options.Dir
+	root  *os.File // Options.Storage, or nil
+	image image
+	plain directory
+	quota bool // Dir is under a file system with project quotas
+
+	mu    sync.Mutex
+	uses  map[string]*use // by the id of the volume, or by owner and tenant
+	adds  sync.Mutex      // while an owner's volumes are counted
+	kinds func() sandbox.VolumeKind
+}
+
+// Open opens the storage and brings it to what the records and the holds say.
+// holds are those of sandboxes that outlived the last daemon.
+func Open(ctx context.Context, o Options, holds []Hold) (_ *Volumes, _ Report, err error) {
+	v := &Volumes{uses: map[string]*use{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("open the volumes: %w", err), v.Close())
+		}
+	}()
+	if err := v.configure(o); err != nil {
+		return nil, Report{}, err
+	}
+	rep, err := v.reconcile(ctx, holds)
+	if err != nil {
+		return nil, rep, err
+	}
+	return v, rep, nil
+}
+
+func (v *Volumes) configure(o Options) (err error) {
+	if os.Geteuid() != 0 {
+		o.UID, o.GID, o.IDs = os.Getuid(), os.Getgid(), 1
+	}
+	for n, def := range map[*int64]int64{&o.MaxSize: DefaultMaxSize, &o.TenantSize: DefaultSize} {
+		if *n == 0 {
+			*n = def
+		}
+	}
+	if o.PerOwner == 0 {
+		o.PerOwner = DefaultPerOwner
+	}
+	o.IDs = max(o.IDs, 1)
+	// What the kernel tells of mounts has no links in it.
+	if o.Dir, v.dir, err = openPrivate(o.Dir); err != nil {
+		return err
+	}
+	if o.Storage != "" {
+		if o.Storage, v.root, err = openPrivate(o.Storage); err != nil {
+			return err
+		}
+	}
+	v.opts = o
+	v.quota = enforcesProjects(v.dir)
+	v.image = image{uid: o.UID, gid: o.GID}
+	v.plain = directory{uid: o.UID, gid: o.GID}
+	v.kinds = sync.OnceValue(v.bestKind)
+	return nil
+}
+
+// openPrivate makes a directory that only this user may enter.
+func openPrivate(dir string) (string, *os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", nil, err
+	}
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return "", nil, err
+	}
+	f, err := os.Open(dir)
+	return dir, f, err
+}
+
+// Close lets go of the directories. Mounts of volumes that are held stay.
+func (v *Volumes) Close() error {
+	var err error
+	for _, f := range []*os.File{v.dir, v.root} {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	return err
+}
+
+// path is a volume's directory.
+func (v *Volumes) path(id string) string { return filepath.Join(v.opts.Dir, id) }
+
+// backing is how volumes of a kind are kept.
+func (v *Volumes) backing(k sandbox.VolumeKind) backing {
+	if k == sandbox.VolumeImage {
+		return v.image
+	}
+	d := v.plain
+	d.quota = k == sandbox.VolumeQuota
+	return d
+}
+
+// bestKind tries out what this host can do.
+func (v *Volumes) bestKind() sandbox.VolumeKind {
+	switch {
+	case v.opts.Kind != "":
+		return v.opts.Kind
+	case v.image.works(v.opts.Dir) == nil:
+		return sandbox.VolumeImage
+	case v.quota:
+		return sandbox.VolumeQuota
+	}
+	return sandbox.VolumeDirectory
+}
