@@ -5,8 +5,10 @@ package volume_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -22,6 +24,37 @@ type records struct {
 	all map[string]sandbox.Volume
 	// fail is called before a change of state and may refuse it.
 	fail func(state sandbox.VolumeState) error
+	// path, unless empty, is where they are kept for the next process.
+	path string
+}
+
+// recordsAt are records in a file.
+func recordsAt(path string) (*records, error) {
+	r := newRecords()
+	r.path = path
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &r.all)
+	}
+	return r, err
+}
+
+// save makes a change durable against the end of the process.
+func (r *records) save() error {
+	if r.path == "" {
+		return nil
+	}
+	b, err := json.Marshal(r.all)
+	if err == nil {
+		err = os.WriteFile(r.path+".new", b, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(r.path+".new", r.path)
+	}
+	return err
 }
 
 func newRecords() *records { return &records{all: map[string]sandbox.Volume{}} }
@@ -35,7 +68,7 @@ func (r *records) AddVolume(_ context.Context, v sandbox.Volume) error {
 		}
 	}
 	r.all[v.ID] = v
-	return nil
+	return r.save()
 }
 
 func (r *records) SetVolumeState(_ context.Context, id string, state sandbox.VolumeState) error {
@@ -52,7 +85,7 @@ func (r *records) SetVolumeState(_ context.Context, id string, state sandbox.Vol
 	}
 	v.State = state
 	r.all[id] = v
-	return nil
+	return r.save()
 }
 
 func (r *records) Volume(_ context.Context, owner, name string) (sandbox.Volume, error) {
@@ -85,7 +118,7 @@ func (r *records) DeleteVolume(_ context.Context, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.all, id)
-	return nil
+	return r.save()
 }
 
 // only returns the id of the only volume.
