@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -96,6 +97,13 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The kernel's structures have these sizes on 64 bits.
+func TestSizesOfKernelStructures(t *testing.T) {
+	if a, l := unsafe.Sizeof(fileAttr{}), unsafe.Sizeof(limits{}); a != 28 || l != 72 {
+		t.Errorf("struct fsxattr has %d bytes, struct if_dqblk %d", a, l)
 	}
 }
 

@@ -4,9 +4,11 @@ package volume
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -63,6 +65,34 @@ func enforcesProjects(dir *os.File) bool {
 	}
 	const flags = 2 // offset of qs_flags
 	return binary.NativeEndian.Uint16(state[flags:])&projectsEnforced != 0
+}
+
+// quotaWorks tries out whether a limit holds in dir, so that no limit is promised
+// of which the host only seems to be capable.
+func quotaWorks(dir *os.File) (err error) {
+	if !enforcesProjects(dir) {
+		return fmt.Errorf("%s: the file system enforces no project quotas", dir.Name())
+	}
+	path, err := os.MkdirTemp(dir.Name(), probePrefix)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(path)) }()
+	probe, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer probe.Close()
+	const limit = 64 << 10
+	if err := limitProject(probe, limit); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dropProject(probe)) }()
+	err = os.WriteFile(filepath.Join(path, "full"), make([]byte, 4*limit), 0o600)
+	if errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.ENOSPC) {
+		return nil
+	}
+	return errors.Join(err, errors.New("a project quota let more through than its limit"))
 }
 
 // limitProject holds dir, and all that will be made in it, to size bytes and as

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -109,17 +110,31 @@ func isID(s string) bool {
 	return len(s) == 2*idBytes && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// sweep removes what trying out a kind left behind, and finds directories that no
-// record knows.
+// sweep finds directories that no record knows.
 func (v *Volumes) sweep(known map[string]bool, rep *Report) error {
+	if err := removeProbes(v.dir); err != nil {
+		return err
+	}
 	return eachName(v.dir, func(name string) error {
 		if isID(name) && !known[name] {
 			rep.Unknown = append(rep.Unknown, name)
 		}
+		return nil
+	})
+}
+
+// removeProbes removes what trying things out left behind in dir.
+func removeProbes(dir *os.File) error {
+	top, err := openDir(dir, ".")
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	return eachName(top, func(name string) error {
 		if !strings.HasPrefix(name, probePrefix) {
 			return nil
 		}
-		if err := removeTree(v.dir, name); err != nil {
+		if err := removeTree(dir, name); err != nil {
 			return fmt.Errorf("remove %s: %w", name, err)
 		}
 		return nil

@@ -103,7 +103,7 @@ func (v *Volumes) makeTenant(parts []string) (Storage, error) {
 	}
 	defer dir.Close()
 	s := Storage{NotEnforced: []string{sandbox.LimitDisk}}
-	if enforcesProjects(dir) {
+	if v.rootQuota {
 		if err := limitProject(dir, v.opts.TenantSize); err != nil {
 			return Storage{}, err
 		}
@@ -155,7 +155,7 @@ func (v *Volumes) eraseTenant(parts []string) error {
 		return err
 	}
 	defer dir.Close()
-	if enforcesProjects(dir) {
+	if v.rootQuota {
 		if err := dropProject(dir); err != nil {
 			return err
 		}
@@ -179,10 +179,10 @@ func (v *Volumes) eraseTenant(parts []string) error {
 	return removeTree(trash, to)
 }
 
-// sweepTenants finishes removals that were interrupted.
+// sweepTenants finishes removals, and trials of quotas, that were interrupted.
 func (v *Volumes) sweepTenants() error {
 	if v.root == nil {
 		return nil
 	}
-	return removeTree(v.root, removedName)
+	return errors.Join(removeTree(v.root, removedName), removeProbes(v.root))
 }

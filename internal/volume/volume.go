@@ -100,7 +100,8 @@ type Volumes struct {
 	root  *os.File // Options.Storage, or nil
 	image image
 	plain directory
-	quota bool // Dir is under a file system with project quotas
+	// Whether project quotas hold in dir and in root.
+	quota, rootQuota bool
 
 	mu    sync.Mutex
 	uses  map[string]*use // by the id of the volume, or by owner and tenant
@@ -150,7 +151,8 @@ func (v *Volumes) configure(o Options) (err error) {
 		}
 	}
 	v.opts = o
-	v.quota = enforcesProjects(v.dir)
+	v.quota = quotaWorks(v.dir) == nil
+	v.rootQuota = v.root != nil && quotaWorks(v.root) == nil
 	v.image = image{uid: o.UID, gid: o.GID}
 	v.plain = directory{uid: o.UID, gid: o.GID}
 	v.kinds = sync.OnceValue(v.bestKind)
