@@ -22,9 +22,16 @@
 // bytes, owners and modes are the guest's, all changes while it is read. So the
 // host goes through a tree by file descriptors only, never follows a link,
 // never leaves the file system, opens nothing but regular files and directories
-// and never waits for one. Images are mounted nosuid and nodev. Directories that
-// are not mounts lie below a directory that only the daemon's user may enter, so
-// that no other user of the host can reach a program with a set-user-id bit.
+// and never waits for one. Images are mounted nosuid and nodev. All trees lie below
+// a directory that only the daemon's user and the group of the guests' root can
+// go through, so that no other user of the host can reach a program with a
+// set-user-id bit.
+//
+// The guests' root must be able to go through, from the top of the host on: the
+// process that serves a directory to a sandbox opens it by itself. Where it can
+// not, gVisor's library opens the directory for it on a thread of the daemon
+// that never ends, and that keeps the file system in use after it was unmounted.
+// So what is above Dir and Storage must let others go through (mode 0711).
 //
 // # On disk
 //

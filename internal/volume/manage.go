@@ -81,6 +81,9 @@ func (v *Volumes) make(ctx context.Context, vol *sandbox.Volume) error {
 	dir := v.path(vol.ID)
 	err := os.Mkdir(dir, 0o700)
 	if err == nil {
+		err = makeGate(dir, v.opts.GID)
+	}
+	if err == nil {
 		err = v.backing(vol.Kind).create(ctx, dir, vol.Size)
 	}
 	if err == nil {

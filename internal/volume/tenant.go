@@ -129,7 +129,7 @@ func (v *Volumes) openBelow(parts []string, missing bool) (_ *os.File, err error
 	for _, name := range parts {
 		var next *os.File
 		if missing {
-			next, err = mkdirAt(dir, name, 0o700, os.Getuid(), os.Getgid())
+			next, err = mkdirAt(dir, name, gateMode, os.Getuid(), v.opts.GID)
 		} else {
 			next, err = openDir(dir, name)
 		}

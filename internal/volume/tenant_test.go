@@ -37,7 +37,7 @@ func TestTenants(t *testing.T) {
 	if i, _ := os.Stat(one.Outputs); i.Mode().Perm() != 0o777 {
 		t.Errorf("outputs: %v", i.Mode())
 	}
-	if i, _ := os.Stat(filepath.Dir(one.Outputs)); i.Mode().Perm() != 0o700 {
+	if i, _ := os.Stat(filepath.Dir(one.Outputs)); i.Mode().Perm() != 0o710 {
 		t.Errorf("the tenant's directory: %v", i.Mode())
 	}
 	v.ReleaseTenant("default", "acme", "s1")

@@ -142,11 +142,11 @@ func (v *Volumes) configure(o Options) (err error) {
 	}
 	o.IDs = max(o.IDs, 1)
 	// What the kernel tells of mounts has no links in it.
-	if o.Dir, v.dir, err = openPrivate(o.Dir); err != nil {
+	if o.Dir, v.dir, err = openPrivate(o.Dir, o.GID); err != nil {
 		return err
 	}
 	if o.Storage != "" {
-		if o.Storage, v.root, err = openPrivate(o.Storage); err != nil {
+		if o.Storage, v.root, err = openPrivate(o.Storage, o.GID); err != nil {
 			return err
 		}
 	}
@@ -159,8 +159,14 @@ func (v *Volumes) configure(o Options) (err error) {
 	return nil
 }
 
-// openPrivate makes a directory that only this user may enter.
-func openPrivate(dir string) (string, *os.File, error) {
+// gateMode is that of the directories above trees. Their group is that of the
+// guests' root: it goes through them to the trees that it is given, and sees
+// nothing else.
+const gateMode = 0o710
+
+// openPrivate makes a directory that only this user may enter, and the guests'
+// root go through.
+func openPrivate(dir string, gid int) (string, *os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", nil, err
 	}
@@ -171,11 +177,19 @@ func openPrivate(dir string) (string, *os.File, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	if err := os.Chmod(dir, 0o700); err != nil {
+	if err := makeGate(dir, gid); err != nil {
 		return "", nil, err
 	}
 	f, err := os.Open(dir)
 	return dir, f, err
+}
+
+// makeGate gives a directory of ours its group and mode.
+func makeGate(dir string, gid int) error {
+	if err := os.Lchown(dir, -1, gid); err != nil {
+		return err
+	}
+	return os.Chmod(dir, gateMode)
 }
 
 // Close lets go of the directories. Mounts of volumes that are held stay.

@@ -167,6 +167,9 @@ func TestLife(t *testing.T) {
 		if i, _ := os.Stat(tree); i.Mode().Perm() != 0o777 || os.Geteuid() == 0 && i.Sys().(*syscall.Stat_t).Uid != base {
 			t.Errorf("the tree has mode %v and is of %d", i.Mode(), i.Sys().(*syscall.Stat_t).Uid)
 		}
+		if i, _ := os.Stat(h.Dir); i.Mode().Perm() != 0o710 || os.Geteuid() == 0 && i.Sys().(*syscall.Stat_t).Gid != base {
+			t.Errorf("above the tree the mode is %v and the group %d", i.Mode(), i.Sys().(*syscall.Stat_t).Gid)
+		}
 		info, err := v.Inspect(t.Context(), "default", "data")
 		must(t, err)
 		if !slices.Equal(info.Holders, []string{"two"}) || info.Used <= 0 || info.Size != volume.MinSize {
