@@ -54,7 +54,7 @@ func (v *Volumes) newVolume(owner, name string, size int64) (sandbox.Volume, err
 	}
 	vol := sandbox.Volume{
 		ID: ids.Hex(idBytes), Owner: owner, Name: name, Size: size,
-		Kind: v.kinds(), State: sandbox.VolumeCreating, Created: time.Now().UTC(),
+		Kind: v.kinds().kind, State: sandbox.VolumeCreating, Created: time.Now().UTC(),
 	}
 	if vol.Kind == sandbox.VolumeDirectory {
 		vol.NotEnforced = []string{sandbox.LimitDisk}

@@ -131,7 +131,7 @@ func freeProject(dir *os.File) (uint32, error) {
 		var l limits
 		if err := quotactl(dir, quotaGet, id, unsafe.Pointer(&l)); err == nil && l.BlockHard == 0 && l.Space == 0 && l.Inodes == 0 {
 			return id, nil
-		} else if err == unix.ENOENT || err == unix.ESRCH {
+		} else if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 			return id, nil
 		} else if err != nil {
 			return 0, fmt.Errorf("look for a free project: %w", err)

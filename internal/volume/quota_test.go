@@ -54,9 +54,9 @@ func TestQuota(t *testing.T) {
 	create(t, v, "default", "other")
 	m, err := v.Acquire(t.Context(), "default", "data", "s", false)
 	must(t, err)
-	s, err := v.AcquireTenant(t.Context(), "default", "acme", "s")
+	_, err = v.AcquireTenant(t.Context(), "default", "acme", "s")
 	must(t, err)
-	s, err = v.AcquireTenant(t.Context(), "default", "acme", "s2") // again
+	s, err := v.AcquireTenant(t.Context(), "default", "acme", "s2") // again
 	must(t, err)
 	if len(m.NotEnforced)+len(s.NotEnforced) != 0 {
 		t.Errorf("not enforced: %v, %v", m.NotEnforced, s.NotEnforced)

@@ -37,10 +37,12 @@ func (v *Volumes) reconcile(ctx context.Context, holds []Hold) (Report, error) {
 		if vol.State == sandbox.VolumeReady {
 			continue
 		}
-		// One that fails stays in its state: Remove and the next Open try again.
-		if v.erase(ctx, vol) == nil {
-			rep.Finished = append(rep.Finished, vol.Owner+"/"+vol.Name)
+		name := vol.Owner + "/" + vol.Name
+		if err := v.erase(ctx, vol); err != nil {
+			rep.Failed = append(rep.Failed, fmt.Errorf("finish the removal of %s: %w", name, err))
+			continue
 		}
+		rep.Finished = append(rep.Finished, name)
 	}
 	if err := v.sweep(known, &rep); err != nil {
 		return rep, err
@@ -74,10 +76,12 @@ func (v *Volumes) unmountUnused(rep *Report) error {
 		if !ok || v.uses[id] != nil || slices.Contains(rep.Unmounted, id) {
 			continue
 		}
-		// What is busy stays mounted; to use or remove the volume tries again.
-		if v.image.close(v.path(id)) == nil {
-			rep.Unmounted = append(rep.Unmounted, id)
+		// What is busy stays mounted, and is used as it is when it is needed.
+		if err := v.image.close(v.path(id)); err != nil {
+			rep.Failed = append(rep.Failed, err)
+			continue
 		}
+		rep.Unmounted = append(rep.Unmounted, id)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (u *unpacker) all(ctx context.Context, r io.Reader) error {
 	tr := tar.NewReader(&readUntil{ctx: ctx, r: r})
 	for {
 		h, err := tr.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {

@@ -103,7 +103,7 @@ func (v *Volumes) makeTenant(parts []string) (Storage, error) {
 	}
 	defer dir.Close()
 	s := Storage{NotEnforced: []string{sandbox.LimitDisk}}
-	if v.rootQuota {
+	if v.rootQuota == nil {
 		if err := limitProject(dir, v.opts.TenantSize); err != nil {
 			return Storage{}, err
 		}
@@ -155,7 +155,7 @@ func (v *Volumes) eraseTenant(parts []string) error {
 		return err
 	}
 	defer dir.Close()
-	if v.rootQuota {
+	if v.rootQuota == nil {
 		if err := dropProject(dir); err != nil {
 			return err
 		}

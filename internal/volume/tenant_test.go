@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/sandbox"
+	"agentbox/internal/volume"
 )
 
 // All sandboxes of a tenant see the same files; owners with a tenant of one name
@@ -97,4 +98,34 @@ func TestNoStorage(t *testing.T) {
 	if _, err := v.AcquireTenant(t.Context(), "default", "acme", "s"); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("without storage: %v", err)
 	}
+}
+
+func FuzzNames(f *testing.F) {
+	for _, s := range []string{"acme", "../x", ".owners", "a/b", "-rf", "a\n", "x\x00"} {
+		f.Add("a", s)
+	}
+	f.Fuzz(func(t *testing.T, owner, id string) {
+		outer := t.TempDir()
+		storage := filepath.Join(outer, "s")
+		v, _, err := volume.Open(t.Context(), volume.Options{Dir: filepath.Join(outer, "v"), Storage: storage, Records: newRecords()}, nil)
+		must(t, err)
+		defer v.Close()
+		s, err := v.AcquireTenant(t.Context(), owner, id, "s")
+		if err != nil {
+			if names, _ := os.ReadDir(storage); len(names) != 0 || !errdefs.IsInvalidArgument(err) {
+				t.Fatalf("%v: %v", names, err)
+			}
+			return
+		}
+		want := filepath.Join(storage, id)
+		if owner != sandbox.DefaultOwner {
+			want = filepath.Join(storage, ".owners", owner, id)
+		}
+		if filepath.Dir(s.Workspace) != want || filepath.Base(id) != id {
+			t.Fatalf("%q of %q is at %s", id, owner, s.Workspace)
+		}
+		if names, _ := os.ReadDir(outer); len(names) != 2 {
+			t.Fatalf("outside: %v", names)
+		}
+	})
 }

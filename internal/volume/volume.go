@@ -85,6 +85,9 @@ type Report struct {
 	Lost []LostHold
 	// Unknown are ids of directories without a record. They are left alone.
 	Unknown []string
+	// Failed are volumes that could not be brought in order, each with the
+	// reason. They can't be used until Remove or the next Open succeeds.
+	Failed []error
 }
 
 // LostHold is a hold that could not be restored.
@@ -100,13 +103,13 @@ type Volumes struct {
 	root  *os.File // Options.Storage, or nil
 	image image
 	plain directory
-	// Whether project quotas hold in dir and in root.
-	quota, rootQuota bool
+	// Why project quotas don't hold in dir and in root; nil if they do.
+	quota, rootQuota error
 
 	mu    sync.Mutex
 	uses  map[string]*use // by the id of the volume, or by owner and tenant
 	adds  sync.Mutex      // while an owner's volumes are counted
-	kinds func() sandbox.VolumeKind
+	kinds func() choice
 }
 
 // Open opens the storage and brings it to what the records and the holds say.
@@ -151,8 +154,10 @@ func (v *Volumes) configure(o Options) (err error) {
 		}
 	}
 	v.opts = o
-	v.quota = quotaWorks(v.dir) == nil
-	v.rootQuota = v.root != nil && quotaWorks(v.root) == nil
+	v.quota = quotaWorks(v.dir)
+	if v.root != nil {
+		v.rootQuota = quotaWorks(v.root)
+	}
 	v.image = image{uid: o.UID, gid: o.GID}
 	v.plain = directory{uid: o.UID, gid: o.GID}
 	v.kinds = sync.OnceValue(v.bestKind)
@@ -216,15 +221,31 @@ func (v *Volumes) backing(k sandbox.VolumeKind) backing {
 	return d
 }
 
+// choice is how new volumes are kept, and why not in a better way.
+type choice struct {
+	kind sandbox.VolumeKind
+	why  error
+}
+
 // bestKind tries out what this host can do.
-func (v *Volumes) bestKind() sandbox.VolumeKind {
-	switch {
-	case v.opts.Kind != "":
-		return v.opts.Kind
-	case v.image.works(v.opts.Dir) == nil:
-		return sandbox.VolumeImage
-	case v.quota:
-		return sandbox.VolumeQuota
+func (v *Volumes) bestKind() choice {
+	if v.opts.Kind != "" {
+		return choice{kind: v.opts.Kind}
 	}
-	return sandbox.VolumeDirectory
+	err := v.image.works(v.opts.Dir)
+	if err == nil {
+		return choice{kind: sandbox.VolumeImage}
+	}
+	if v.quota == nil {
+		return choice{sandbox.VolumeQuota, err}
+	}
+	return choice{sandbox.VolumeDirectory, errors.Join(err, v.quota)}
+}
+
+// Kind is how new volumes are kept on this host. why says why not in a better
+// way: an image is better than a quota, which is better than a directory. The
+// first call takes as long as it takes to try.
+func (v *Volumes) Kind() (kind sandbox.VolumeKind, why error) {
+	c := v.kinds()
+	return c.kind, c.why
 }
