@@ -46,7 +46,7 @@ func TestTenants(t *testing.T) {
 		t.Errorf("s2 uses it: %v", err)
 	}
 	v.ReleaseTenant("default", "acme", "s2")
-	deepTree(t, one.Workspace, 3000)
+	deepTree(t, one.Workspace, 1000)
 	must(t, v.RemoveTenant(t.Context(), "default", "acme"))
 	must(t, v.RemoveTenant(t.Context(), "default", "acme")) // there is none
 	if _, err := os.Stat(filepath.Join(h.Storage, "acme")); err == nil {
