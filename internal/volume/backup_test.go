@@ -178,7 +178,7 @@ func TestBackupOfMovingTree(t *testing.T) {
 	defer stop()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for range 300 {
+	for range 10_000 {
 		var archive bytes.Buffer
 		if _, err := v.Backup(ctx, "default", "data", &archive, transfer.Bounds{}); err != nil {
 			t.Error(err)
@@ -195,11 +195,11 @@ func TestBackupOfMovingTree(t *testing.T) {
 func swapping(tree, secret string) (stop func()) {
 	end, done := make(chan struct{}), make(chan struct{})
 	x, tmp := filepath.Join(tree, "x"), filepath.Join(tree, "tmp")
-	put := []func(){
-		func() { _ = os.WriteFile(tmp, []byte("harmless"), 0o644) },
-		func() { _ = os.Symlink(secret, tmp) },
-		func() { _ = unix.Mkfifo(tmp, 0o666) },
-		func() { _ = os.Symlink(filepath.Dir(secret), tmp) },
+	file := func() { _ = os.WriteFile(tmp, []byte("harmless"), 0o644) }
+	put := []func(){ // each right after a file
+		file, func() { _ = os.Symlink(secret, tmp) },
+		file, func() { _ = unix.Mkfifo(tmp, 0o666) },
+		file, func() { _ = os.Symlink(filepath.Dir(secret), tmp) },
 	}
 	go func() {
 		defer close(done)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"agentbox/internal/sandbox"
 	"agentbox/internal/volume"
@@ -46,7 +47,6 @@ func TestTenants(t *testing.T) {
 		t.Errorf("s2 uses it: %v", err)
 	}
 	v.ReleaseTenant("default", "acme", "s2")
-	deepTree(t, one.Workspace, 1000)
 	must(t, v.RemoveTenant(t.Context(), "default", "acme"))
 	must(t, v.RemoveTenant(t.Context(), "default", "acme")) // there is none
 	if _, err := os.Stat(filepath.Join(h.Storage, "acme")); err == nil {
@@ -54,6 +54,26 @@ func TestTenants(t *testing.T) {
 	}
 	if _, err := os.Stat(other.Workspace); err != nil {
 		t.Error(err)
+	}
+}
+
+// However deep a guest nests directories, few of them are open at once.
+func TestRemoveDeepTree(t *testing.T) {
+	h := newHost(t, sandbox.VolumeDirectory)
+	v, _ := h.open(t)
+	s, err := v.AcquireTenant(t.Context(), "default", "acme", "s")
+	must(t, err)
+	v.ReleaseTenant("default", "acme", "s")
+	for _, dir := range []string{s.Workspace, s.Outputs} {
+		deepTree(t, dir, 1000)
+	}
+	var old unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 300, Max: old.Max}))
+	defer func() { must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old)) }()
+	must(t, v.RemoveTenant(t.Context(), "default", "acme"))
+	if names, _ := os.ReadDir(h.Storage); len(names) != 1 { // .removed
+		t.Errorf("left: %v", names)
 	}
 }
 
