@@ -40,3 +40,40 @@ func TestReplacedBeforeItIsOpened(t *testing.T) {
 		}
 	}
 }
+
+func FuzzUnpack(f *testing.F) {
+	pack := func(headers ...*tar.Header) []byte {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for _, h := range headers {
+			if err := w.WriteHeader(h); err != nil {
+				f.Fatal(err)
+			}
+		}
+		_ = w.Close()
+		return b.Bytes()
+	}
+	f.Add(pack(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Mode: 0o644}))
+	f.Add(pack(&tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/"}, &tar.Header{Name: "l/x", Typeflag: tar.TypeReg}))
+	f.Add(pack(&tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".."}, &tar.Header{Name: "l/x/", Typeflag: tar.TypeDir}))
+	f.Add(pack(&tar.Header{Name: "../a", Typeflag: tar.TypeLink, Linkname: "../b"}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		outer := t.TempDir()
+		inner := filepath.Join(outer, "in")
+		must(t, os.Mkdir(inner, 0o700))
+		root, err := os.OpenRoot(inner)
+		must(t, err)
+		defer root.Close()
+		u := unpacker{root: root, bounds: transfer.Bounds{Bytes: 1 << 20, Entries: 100}, uid: os.Getuid(), gid: os.Getgid(), ids: 1}
+		_ = u.all(t.Context(), bytes.NewReader(b))
+		if names, _ := os.ReadDir(outer); len(names) != 1 {
+			t.Fatalf("outside: %v", names)
+		}
+		must(t, filepath.Walk(inner, func(p string, i os.FileInfo, err error) error {
+			if err == nil && i.Mode()&^(os.ModeDir|os.ModeSymlink|os.ModePerm) != 0 {
+				t.Errorf("%q has mode %v", p, i.Mode())
+			}
+			return nil
+		}))
+	})
+}

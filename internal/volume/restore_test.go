@@ -130,24 +130,3 @@ func tarOf(t testing.TB, headers ...*tar.Header) []byte {
 	must(t, w.Close())
 	return b.Bytes()
 }
-
-func FuzzRestore(f *testing.F) {
-	f.Add(tarOf(f, &tar.Header{Name: "a", Typeflag: tar.TypeReg, Mode: 0o644, Size: 3}))
-	f.Add(tarOf(f, &tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/"}, &tar.Header{Name: "l/x", Typeflag: tar.TypeReg, Size: 3}))
-	f.Add(tarOf(f, &tar.Header{Name: "../a", Typeflag: tar.TypeLink, Linkname: "../b"}))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		outer := t.TempDir()
-		v, _, err := volume.Open(t.Context(), volume.Options{Dir: filepath.Join(outer, "v"), Records: newRecords(), Kind: sandbox.VolumeDirectory}, nil)
-		must(t, err)
-		defer v.Close()
-		vol, err := v.Create(t.Context(), "default", "data", 0)
-		must(t, err)
-		_, _ = v.Restore(t.Context(), "default", "data", bytes.NewReader(b), transfer.Bounds{Bytes: 1 << 20, Entries: 100})
-		for dir, want := range map[string]int{outer: 1, filepath.Join(outer, "v"): 1, filepath.Join(outer, "v", vol.ID): 1} {
-			if names, _ := os.ReadDir(dir); len(names) != want {
-				t.Fatalf("in %s: %v", dir, names)
-			}
-		}
-		must(t, v.Remove(t.Context(), "default", "data"))
-	})
-}
