@@ -81,7 +81,7 @@ func TestHostileTree(t *testing.T) {
 		secret := filepath.Join(t.TempDir(), "secret")
 		must(t, os.WriteFile(secret, []byte(canary), 0o644))
 		v, _ := h.open(t)
-		_, err := v.Create(t.Context(), "default", "data", 256<<20)
+		_, err := v.Create(t.Context(), "default", "data", size(v, 256<<20))
 		must(t, err)
 		tree := acquire(t, v, "default", "data", "s")
 		many := 10_000
@@ -102,7 +102,7 @@ func TestHostileTree(t *testing.T) {
 		}
 		release(t, v, "default", "data", "s")
 
-		_, err = v.Create(t.Context(), "default", "copy", 256<<20)
+		_, err = v.Create(t.Context(), "default", "copy", size(v, 256<<20))
 		must(t, err)
 		if skipped, err := v.Restore(ctx, "default", "copy", &archive, transfer.Bounds{}); err != nil || len(skipped) != 0 {
 			t.Errorf("restore: %q, %v", skipped, err)
@@ -127,6 +127,8 @@ func checkSkipped(t *testing.T, skipped []string) {
 	want := []string{`"fifo"`, `"socket"`, `"huge"`, "deeper"}
 	if os.Geteuid() == 0 {
 		want = append(want, `"disk"`, `"zero"`)
+	} else {
+		want = append(want, `"closed"`)
 	}
 	for _, w := range want {
 		if !strings.Contains(all, w) {
@@ -160,7 +162,7 @@ func checkRestored(t *testing.T, tree, secret string, many int) {
 	if names, err := os.ReadDir(at("many")); err != nil || len(names) != many {
 		t.Errorf("%d of %d names, %v", len(names), many, err)
 	}
-	if b, err := os.ReadFile(at("closed/f")); err != nil || string(b) != "in" {
+	if b, err := os.ReadFile(at("closed/f")); os.Geteuid() == 0 && (err != nil || string(b) != "in") {
 		t.Errorf("in a closed directory: %q, %v", b, err)
 	}
 }

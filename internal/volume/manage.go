@@ -24,7 +24,8 @@ const idBytes = 16
 // is less). When it fails nothing is left but, if the host fails too, a record
 // that Remove or the next Open takes away. AlreadyExists: the owner has one of
 // that name. ResourceExhausted: the owner has as many as allowed, or the disk is
-// full.
+// full. FailedPrecondition: a size was asked for that the host can't hold the
+// volume to; without one, NotEnforced says so.
 func (v *Volumes) Create(ctx context.Context, owner, name string, size int64) (sandbox.Volume, error) {
 	vol, err := v.newVolume(owner, name, size)
 	if err != nil {
@@ -46,17 +47,22 @@ func (v *Volumes) newVolume(owner, name string, size int64) (sandbox.Volume, err
 	if err := errors.Join(sandbox.CheckOwner(owner), sandbox.CheckVolumeName(name)); err != nil {
 		return sandbox.Volume{}, err
 	}
-	if size == 0 {
+	asked := size != 0
+	if !asked {
 		size = min(DefaultSize, v.opts.MaxSize)
 	}
 	if size < MinSize || size > v.opts.MaxSize {
 		return sandbox.Volume{}, &sandbox.InvalidError{Field: "size", Value: strconv.FormatInt(size, 10), Allowed: fmt.Sprintf("%d to %d bytes", MinSize, v.opts.MaxSize)}
 	}
+	c := v.kinds()
 	vol := sandbox.Volume{
 		ID: ids.Hex(idBytes), Owner: owner, Name: name, Size: size,
-		Kind: v.kinds().kind, State: sandbox.VolumeCreating, Created: time.Now().UTC(),
+		Kind: c.kind, State: sandbox.VolumeCreating, Created: time.Now().UTC(),
 	}
 	if vol.Kind == sandbox.VolumeDirectory {
+		if asked {
+			return sandbox.Volume{}, fmt.Errorf("volumes have no limit on this host (%s): %w", c.reason(), errdefs.ErrFailedPrecondition)
+		}
 		vol.NotEnforced = []string{sandbox.LimitDisk}
 	}
 	return vol, nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"agentbox/internal/sandbox"
@@ -225,6 +226,13 @@ func (v *Volumes) backing(k sandbox.VolumeKind) backing {
 type choice struct {
 	kind sandbox.VolumeKind
 	why  error
+}
+
+func (c choice) reason() string {
+	if c.why == nil {
+		return "it is configured so"
+	}
+	return strings.ReplaceAll(c.why.Error(), "\n", "; ")
 }
 
 // bestKind tries out what this host can do.

@@ -126,8 +126,16 @@ func must(t testing.TB, err error) {
 
 func create(t *testing.T, v *volume.Volumes, owner, name string) {
 	t.Helper()
-	_, err := v.Create(t.Context(), owner, name, volume.MinSize)
+	_, err := v.Create(t.Context(), owner, name, size(v, volume.MinSize))
 	must(t, err)
+}
+
+// size is what may be asked for of n bytes: nothing where volumes have no limit.
+func size(v *volume.Volumes, n int64) int64 {
+	if kind, _ := v.Kind(); kind == sandbox.VolumeDirectory {
+		return 0
+	}
+	return n
 }
 
 func acquire(t *testing.T, v *volume.Volumes, owner, name, holder string) string {
@@ -169,7 +177,7 @@ func TestLife(t *testing.T) {
 		}
 		info, err := v.Inspect(t.Context(), "default", "data")
 		must(t, err)
-		if !slices.Equal(info.Holders, []string{"two"}) || info.Used <= 0 || info.Size != volume.MinSize {
+		if !slices.Equal(info.Holders, []string{"two"}) || info.Used <= 0 || h.Kind == sandbox.VolumeImage && info.Size != volume.MinSize {
 			t.Errorf("inspect: %+v", info)
 		}
 		release(t, v, "default", "data", "two")
@@ -219,6 +227,20 @@ func TestAcquireConflicts(t *testing.T) {
 	try("w", false, "")
 	if m, err := v.Acquire(t.Context(), "default", "data", "w", false); err != nil || !slices.Equal(m.NotEnforced, []string{sandbox.LimitDisk}) {
 		t.Errorf("a plain directory has no limit, and says %v, %v", m.NotEnforced, err)
+	}
+}
+
+// Who asks for a size gets it or an error; who does not is told that there is
+// none.
+func TestUnlimitedIsSaid(t *testing.T) {
+	h := newHost(t, sandbox.VolumeDirectory)
+	v, _ := h.open(t)
+	if _, err := v.Create(t.Context(), "default", "data", volume.MinSize); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("a size that can't be held: %v", err)
+	}
+	vol, err := v.Create(t.Context(), "default", "data", 0)
+	if err != nil || !slices.Equal(vol.NotEnforced, []string{sandbox.LimitDisk}) {
+		t.Errorf("%+v, %v", vol, err)
 	}
 }
 
@@ -363,7 +385,7 @@ func TestTogether(t *testing.T) {
 			wg.Go(func() {
 				who := fmt.Sprint("s", i)
 				for range 4 {
-					_, err := v.Create(t.Context(), "default", "data", volume.MinSize)
+					_, err := v.Create(t.Context(), "default", "data", size(v, volume.MinSize))
 					check(t, err, errdefs.IsAlreadyExists)
 					m, err := v.Acquire(t.Context(), "default", "data", who, i%2 == 0)
 					check(t, err, errdefs.IsNotFound, errdefs.IsConflict)
