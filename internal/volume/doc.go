@@ -14,6 +14,10 @@
 // write at once ([Volumes.AcquireTenant]). It is under a project quota where
 // there is one.
 //
+// Whoever makes sandboxes acquires before it makes one and releases after it has
+// destroyed it, and keeps in the sandbox's own record what was acquired: that is
+// what [Open] is given after a restart.
+//
 // Nothing here removes a volume because of its age or because nobody uses it.
 //
 // # What a guest can do to the host

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"go.uber.org/goleak"
@@ -75,8 +76,22 @@ func (h *host) clear(t *testing.T) {
 			continue
 		}
 	}
-	if left := h.loops(t); len(left) > 0 {
-		t.Errorf("loop devices were left: %v", left)
+	h.noLoops(t)
+}
+
+// noLoops checks that no loop devices are left. Processes of others that began a
+// mount namespace of their own meanwhile have our mounts for a moment.
+func (h *host) noLoops(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left := h.loops(t)
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("loop devices were left: %v", left)
+			return
+		}
 	}
 }
 
