@@ -95,7 +95,7 @@ lint: ## golangci-lint, with the tools of tools/go.mod
 	go tool -modfile=tools/go.mod golangci-lint run ./...
 
 .PHONY: bench
-bench: build ## Measure create, exec, memory and throughput, beside Docker where there is one
+bench: build ## Measure create, exec, memory and throughput, beside Docker and mkfs.erofs where they are
 	scripts/bench.sh
 
 .PHONY: fuzz

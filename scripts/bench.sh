@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Measures what sandboxes cost, beside Docker and runc where there is a Docker
-# engine; the table also goes to .cache/bench.json. Run it on a quiet machine.
-# BENCH_FLAGS=-quick takes few samples.
+# engine, and making root file systems beside mkfs.erofs; the table also goes to
+# .cache/bench.json. Run it on a quiet machine.
+# BENCH_FLAGS=-quick takes few samples, BENCH_FLAGS="-only files" one part.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/env.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The long runs: sandboxes through their lives again and again with kills at random
-# moments, a million files, hundreds of starts of interpreters. A step that passed
-# is not run again for the same binary: scripts/soak.sh [again]
+# moments, a million files, large transfers, hundreds of starts of interpreters. A
+# step that passed is not run again for the same binary: scripts/soak.sh [again]
 # AGENTBOX_SEED=N repeats the random choices of a run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -30,7 +30,16 @@ step() {
 	echo "$1" >>"$state"
 }
 step "interpreters start 400 times" TestB237 ./internal/e2e
+step "what the names of images promise" '(TestAliases|TestB259|TestB262)' ./internal/e2e
 step "1,000,000 files" TestRES06_Million ./internal/e2e
+step "a slow watcher, 300,000 files" TestSlowWatcher ./internal/e2e
+step "files of 4 GiB and more" TestLargeFiles ./internal/e2e
+step "a directory of 100,000" TestManyEntries ./internal/e2e
+step "outputs of 100,000 hostile files" TestFS10 ./internal/e2e
+step "50 uploads of 100 MiB, cut" TestFS17 ./internal/e2e
+step "3,000 reads of a file that is replaced" TestB120 ./internal/e2e
+step "2 GiB to a reader of 10 MiB/s" TestB095 ./internal/e2e
+step "4 x 1 GiB in and out at once" TestTransfersAtOnce ./internal/e2e
 step "100 cycles of one process" TestCyclesOfOneProcess ./internal/e2e/soak
 step "500 cycles, 50 killed" TestCycles ./internal/e2e/soak
 step "chaos: 120 kills under load" TestChaos ./internal/e2e/soak

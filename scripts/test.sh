@@ -28,23 +28,26 @@ for image in small; do
 	bin/agentbox --data-dir "$AGENTBOX_TEST_DIR" images build $image ${MIRROR:+--mirror "$MIRROR"}
 done
 
+# tests runs go test and shows failures, and skips with their reasons.
+tests() { go test -v "$@" 2>&1 | awk -f scripts/tests.awk; }
+
 # gVisor and what links it run without the race detector: instrumenting it takes
 # longer than all the rest.
 race=$(go list -f '{{.ImportPath}} {{join .Deps " "}}' ./... | grep -v -e gvisor.dev/ -e ^agentbox/internal/e2e | cut -d' ' -f1)
 slow=$(go list -f '{{.ImportPath}} {{join .Deps " "}}' ./... | grep gvisor.dev/ | cut -d' ' -f1 | grep -v ^agentbox/internal/e2e)
 
 step "short tests with the race detector"
-CGO_ENABLED=1 go test -short -race -timeout 10m $race
+CGO_ENABLED=1 tests -short -race -timeout 10m $race
 
 step "fuzz targets, 10 s each"
 scripts/fuzz.sh 10s
 
 step "the back end's conformance"
-go test -short -count=1 -timeout 20m $slow
+tests -short -count=1 -timeout 20m $slow
 
 step "end to end, with the real binary"
 # One package at a time: they measure the machine.
-go test -p 1 -count=1 -timeout 30m $(go list ./internal/e2e/... | grep -v /e2e/compat)
+tests -p 1 -count=1 -timeout 30m $(go list ./internal/e2e/... | grep -v /e2e/compat)
 
 step "test suites of real programs (the first time makes their image: a minute or more)"
 scripts/compat.sh ci

@@ -16,7 +16,8 @@ type bench struct {
 	own    *own
 	docker *docker // nil: there is none
 	report *report
-	div    int // divides the number of samples
+	div    int    // divides the number of samples
+	only   string // the one step to take; "": all
 }
 
 func (b *bench) n(full int) int { return max(2, full/b.div) }
@@ -32,7 +33,11 @@ func (b *bench) all(ctx context.Context) error {
 		{"files", b.files},
 		{"creates at once", b.throughput},
 		{"idle memory", b.memory},
+		{"making a root file system", b.flatten},
 	} {
+		if b.only != "" && b.only != step.name {
+			continue
+		}
 		say("%s", step.name)
 		if err := step.do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
@@ -40,6 +45,9 @@ func (b *bench) all(ctx context.Context) error {
 	}
 	return nil
 }
+
+// packRoot writes a sandbox's root file system as a tar.
+var packRoot = []string{"tar", "-C", "/", "--one-file-system", "--exclude=./proc", "--exclude=./sys", "--exclude=./dev", "-cf", "-", "."}
 
 // shareImage imports the sandboxes' root file system.
 func (b *bench) shareImage(ctx context.Context) error {
@@ -52,7 +60,7 @@ func (b *bench) shareImage(ctx context.Context) error {
 	}
 	r, w := io.Pipe()
 	go func() {
-		w.CloseWithError(sb.stream(ctx, w, "tar", "-C", "/", "--one-file-system", "--exclude=./proc", "--exclude=./sys", "--exclude=./dev", "-cf", "-", "."))
+		w.CloseWithError(sb.stream(ctx, w, packRoot...))
 	}()
 	err = b.docker.importImage(ctx, r)
 	r.Close()
@@ -169,57 +177,6 @@ func (b *bench) exec(ctx context.Context) error {
 			}
 			b.report.add(c.name, "ms", own, docker, c.budget)
 		}
-		return nil
-	})
-}
-
-// fileSize is how much one transfer moves.
-const fileSize = 100 << 20
-
-// files measures transfers of files, and streams to and from a command. A bare
-// socket into a sandbox, without protocol and files, moved 300 to 650 MB/s on
-// machines of this kind; the budget is 0.8 of that.
-func (b *bench) files(ctx context.Context) error {
-	data := make([]byte, fileSize)
-	for i := range data {
-		data[i] = byte(i * 7)
-	}
-	const dir, name = "/workspace", "bench-file"
-	return b.running(ctx, func(sb *box, id string) error {
-		var in, out, up, down, dUp, dDown samples
-		for range b.n(10) {
-			steps := []struct {
-				to *samples
-				do func() error
-			}{
-				{&in, func() error { return sb.swallow(ctx, data) }},
-				{&up, func() error { return sb.upload(ctx, dir+"/"+name, data) }},
-				{&out, func() error {
-					return sb.stream(ctx, io.Discard, "dd", "if=/dev/zero", "bs=64k", fmt.Sprintf("count=%d", fileSize>>16), "status=none")
-				}},
-				{&down, func() error { return sb.download(ctx, dir+"/"+name) }},
-			}
-			if b.docker != nil {
-				steps = append(steps, []struct {
-					to *samples
-					do func() error
-				}{
-					{&dUp, func() error { return b.docker.upload(ctx, id, dir, name, data) }},
-					{&dDown, func() error { return b.docker.download(ctx, id, dir+"/"+name) }},
-				}...)
-			}
-			for _, s := range steps {
-				began := time.Now()
-				if err := s.do(); err != nil {
-					return err
-				}
-				*s.to = append(*s.to, fileSize/1e6/time.Since(began).Seconds())
-			}
-		}
-		b.report.add("into a command (cat >/dev/null)", "MB/s", in, nil, "")
-		b.report.add("out of a command (dd)", "MB/s", out, nil, "")
-		b.report.add("upload of 100 MiB", "MB/s", up, dUp, ">= 240")
-		b.report.add("download of 100 MiB", "MB/s", down, dDown, ">= 240")
 		return nil
 	})
 }

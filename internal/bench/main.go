@@ -1,5 +1,6 @@
 // Command bench measures what agentbox costs, beside Docker and runc in the same
-// run where a Docker engine can be had: a table on standard output, and the same
+// run where a Docker engine can be had, and what making a root file system costs,
+// beside mkfs.erofs where it is installed: a table on standard output, and the same
 // as JSON in a file. It asserts nothing. scripts/bench.sh runs it.
 package main
 
@@ -16,13 +17,18 @@ import (
 )
 
 func main() {
+	if isRawGuest() {
+		fmt.Fprintln(os.Stderr, "bench:", rawGuest())
+		os.Exit(1)
+	}
 	dataDir := flag.String("data-dir", "", "data directory with the image")
 	image := flag.String("image", "small", "image to measure with")
 	out := flag.String("json", "", "file for the figures")
 	quick := flag.Bool("quick", false, "few samples, to see whether it works")
+	only := flag.String("only", "", "the one step to take, such as files; Docker is left out")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := run(ctx, *dataDir, *image, *out, *quick)
+	err := run(ctx, *dataDir, *image, *out, *quick, *only)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -30,7 +36,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, dataDir, image, out string, quick bool) (err error) {
+func run(ctx context.Context, dataDir, image, out string, quick bool, only string) (err error) {
 	r := &report{Time: time.Now(), Machine: describe()}
 	o, err := openOwn(ctx, dataDir, image)
 	if err != nil {
@@ -40,7 +46,7 @@ func run(ctx context.Context, dataDir, image, out string, quick bool) (err error
 	c := o.rt.Capabilities()
 	r.Agentbox = fmt.Sprintf("%s %s, %s", c.Name, c.Version, c.Mode)
 
-	b := &bench{own: o, report: r, div: 1}
+	b := &bench{own: o, report: r, div: 1, only: only}
 	if quick {
 		b.div = 10
 	}
@@ -49,16 +55,19 @@ func run(ctx context.Context, dataDir, image, out string, quick bool) (err error
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	say("starting a Docker engine to compare with")
-	d, err := startDocker(ctx, filepath.Join(dir, "docker"))
-	if err != nil {
-		r.Docker = "not measured: " + err.Error()
-	} else {
-		defer d.stop()
-		if r.Docker, err = d.version(ctx); err != nil {
-			return err
+	r.Docker = "not measured"
+	if only == "" {
+		say("starting a Docker engine to compare with")
+		d, err := startDocker(ctx, filepath.Join(dir, "docker"))
+		if err != nil {
+			r.Docker += ": " + err.Error()
+		} else {
+			defer d.stop()
+			if r.Docker, err = d.version(ctx); err != nil {
+				return err
+			}
+			b.docker = d.docker
 		}
-		b.docker = d.docker
 	}
 	failed := b.all(ctx) // what was measured before is reported all the same
 	err = errors.Join(failed, r.print(os.Stdout))

@@ -13,10 +13,12 @@ import (
 // row is one line of the table.
 type row struct {
 	Name   string  `json:"name"`
-	Unit   string  `json:"unit"` // "ms", "MB", "MB/s" or "1/s"
+	Unit   string  `json:"unit"` // "ms", "MB", "MB/s", "1/s", "share" or "x"
 	Own    *figure `json:"agentbox"`
 	Docker *figure `json:"docker,omitempty"`
-	// Ratio is how many times better than Docker the median is.
+	// Mkfs is set in place of Docker where root file systems are made.
+	Mkfs *figure `json:"mkfs_erofs,omitempty"`
+	// Ratio is how many times better than the other one's the median is.
 	Ratio  float64 `json:"ratio,omitempty"`
 	Budget string  `json:"budget,omitempty"`
 	part   bool    // of the row above
@@ -28,26 +30,63 @@ type report struct {
 	Machine  machine   `json:"machine"`
 	Agentbox string    `json:"agentbox"` // mode and versions
 	Docker   string    `json:"docker"`   // version, or why there is none
-	Rows     []row     `json:"rows"`
+	// Mkfs is the version of mkfs.erofs, or why there is none.
+	Mkfs   string `json:"mkfs_erofs"`
+	Rows   []row  `json:"rows"`
+	Images []row  `json:"images"` // beside mkfs.erofs
 }
 
 // add appends a row; docker may have no samples.
 func (r *report) add(name, unit string, own, docker samples, budget string) {
-	w := row{Name: strings.TrimPrefix(name, "- "), Unit: unit, Own: own.figure(), Docker: docker.figure(), Budget: budget, part: strings.HasPrefix(name, "- ")}
-	if w.Own != nil && w.Docker != nil {
-		w.Ratio = w.Docker.P50 / w.Own.P50
-		if strings.HasSuffix(unit, "/s") { // more is better
+	w := newRow(name, unit, own, budget)
+	w.Docker = docker.figure()
+	r.Rows = append(r.Rows, w.compared())
+}
+
+// addImage appends a row about making root file systems; mkfs may have no
+// samples.
+func (r *report) addImage(name, unit string, own, mkfs samples) {
+	w := newRow(name, unit, own, "")
+	w.Mkfs = mkfs.figure()
+	r.Images = append(r.Images, w.compared())
+}
+
+func newRow(name, unit string, own samples, budget string) row {
+	return row{Name: strings.TrimPrefix(name, "- "), Unit: unit, Own: own.figure(), Budget: budget, part: strings.HasPrefix(name, "- ")}
+}
+
+// other is what the row is compared with.
+func (w row) other() *figure {
+	if w.Mkfs != nil {
+		return w.Mkfs
+	}
+	return w.Docker
+}
+
+func (w row) compared() row {
+	if other := w.other(); w.Own != nil && other != nil {
+		w.Ratio = other.P50 / w.Own.P50
+		if strings.HasSuffix(w.Unit, "/s") { // more is better
 			w.Ratio = 1 / w.Ratio
 		}
 	}
-	r.Rows = append(r.Rows, w)
+	return w
 }
 
 func (r *report) print(out io.Writer) error {
 	fmt.Fprintf(out, "\n%s\n%s\nagentbox: %s\ndocker:   %s\n\n", r.Time.Format(time.RFC3339), r.Machine, r.Agentbox, r.Docker)
+	if err := table(out, "docker", r.Rows); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nroot file systems, beside mkfs.erofs: %s\n\n", r.Mkfs)
+	return table(out, "mkfs.erofs", r.Images)
+}
+
+// table prints rows beside what they are compared with.
+func table(out io.Writer, other string, rows []row) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\tunit\tp50\tp95\tn\tdocker p50\tp95\tn\tratio\tbudget")
-	for _, w := range r.Rows {
+	fmt.Fprintf(t, "\tunit\tp50\tp95\tn\t%s p50\tp95\tn\tratio\tbudget\n", other)
+	for _, w := range rows {
 		name := w.Name
 		if w.part {
 			name = "  " + name
@@ -56,16 +95,21 @@ func (r *report) print(out io.Writer) error {
 		if w.Ratio > 0 {
 			ratio = fmt.Sprintf("%.1fx", w.Ratio)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", name, w.Unit, w.Own.cells(), w.Docker.cells(), ratio, w.Budget)
+		digits := 1
+		if w.Unit == "share" || w.Unit == "x" {
+			digits = 2
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", name, w.Unit, w.Own.cells(digits), w.other().cells(digits), ratio, w.Budget)
 	}
 	return t.Flush()
 }
 
-func (f *figure) cells() string {
+// cells are the figure with so many digits behind the point.
+func (f *figure) cells(digits int) string {
 	if f == nil {
 		return "-\t-\t-"
 	}
-	return fmt.Sprintf("%.1f\t%.1f\t%d", f.P50, f.P95, f.N)
+	return fmt.Sprintf("%.*f\t%.*f\t%d", digits, f.P50, digits, f.P95, f.N)
 }
 
 func (r *report) save(path string) error {

@@ -31,8 +31,9 @@ name. A SRC that ends in /. stands for what is in the directory. With - as SRC,
 standard input is a tar archive to unpack in DST; with - as DST, one is written to
 standard output.
 
-Only regular files and directories come out of a sandbox; what is left out is
-listed.`,
+Links in a tree stay links. Out of a sandbox come files, directories and the links
+that lead to a place in the copied tree; what is left out is listed. A tree has
+1,000,000 entries and 10 GiB at most on its way out.`,
 		Example: `  agentbox cp ./project build:/workspace/
   agentbox cp build:/workspace/project/out ./out
   agentbox cp build:/workspace - | tar t`,
@@ -91,12 +92,16 @@ func (a *App) copyToBox(ctx context.Context, r *control.Remote, src, dst string)
 		}
 		return nil
 	}
-	if _, err := os.Lstat(src); err != nil {
+	from, err := os.Lstat(src)
+	if err != nil {
 		return fmt.Errorf("read the source: %w", err)
 	}
 	there, err := r.Stat(ctx, dst)
 	if err != nil {
 		return fmt.Errorf("look at %s in the sandbox: %w", dst, err)
+	}
+	if from.IsDir() && there.Exists && !there.Dir {
+		return fmt.Errorf("%s is a directory, and %s in the sandbox is none", src, dst)
 	}
 	dir, name := path.Split(dst)
 	if there.Dir || name == "" {
@@ -134,6 +139,10 @@ func (a *App) copyToBox(ctx context.Context, r *control.Remote, src, dst string)
 	return nil
 }
 
+// maxCopied is how many entries a tree may have: more than a project with its
+// dependencies, which is more than an outputs directory.
+const maxCopied = 1_000_000
+
 func (a *App) copyFromBox(ctx context.Context, r *control.Remote, src, dst string) error {
 	there, err := r.Stat(ctx, src)
 	if err != nil {
@@ -162,7 +171,10 @@ func (a *App) copyFromBox(ctx context.Context, r *control.Remote, src, dst strin
 		}
 		return nil
 	}
-	skipped, err := transfer.Unpack(progress.reader(in), target, transfer.Bounds{})
+	if i, err := os.Stat(target); err == nil && !i.IsDir() {
+		return fmt.Errorf("%s in the sandbox is a directory, and %s is none", src, target)
+	}
+	skipped, err := transfer.Unpack(progress.reader(in), target, transfer.Options{Entries: maxCopied, Links: true})
 	for _, s := range skipped {
 		a.warn(fmt.Errorf("left out: %s", s))
 	}

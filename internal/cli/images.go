@@ -78,7 +78,15 @@ Packages come from --mirror, else from this machine's own apt sources.`,
 // refuseDockerfile tells a request to build from a Dockerfile how to get there.
 func refuseDockerfile(name, file, tag, recipe string) error {
 	dir := name
-	if st, err := os.Stat(name); file == "" && tag == "" && (err != nil || !st.IsDir()) && !strings.Contains(filepath.Base(recipe), "Dockerfile") {
+	st, err := os.Stat(name)
+	isDir := err == nil && st.IsDir() && !image.HasRecipe(name) && recipe == ""
+	switch {
+	case file != "" || tag != "" || isDir:
+	case isDockerfile(name):
+		file, dir = name, filepath.Dir(name)
+	case isDockerfile(recipe):
+		file, dir = recipe, filepath.Dir(recipe)
+	default:
 		return nil
 	}
 	if tag == "" {
@@ -89,6 +97,11 @@ func refuseDockerfile(name, file, tag, recipe string) error {
 	}
 	return fmt.Errorf("agentbox does not build from a Dockerfile: build elsewhere and load what came of it:\n"+
 		"  docker build -t %[1]s %[2]s && docker save %[1]s | agentbox images load", tag, dir)
+}
+
+func isDockerfile(path string) bool {
+	base := filepath.Base(path)
+	return strings.Contains(base, "Dockerfile") || strings.Contains(base, "Containerfile")
 }
 
 // build makes an image and shows how far it is.

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/term"
 
 	"agentbox/internal/image"
-	"agentbox/internal/sandbox"
 )
 
 func (a *App) imagesLoad() *cobra.Command {
@@ -199,7 +198,7 @@ downloads that were cut; with --all also every image that no sandbox uses.`,
 			for _, name := range done.Images {
 				fmt.Fprintln(a.Stdout, name)
 			}
-			_, err = fmt.Fprintf(a.Stdout, "freed %sB\n", sandbox.FormatSize(done.Freed>>20<<20))
+			_, err = fmt.Fprintf(a.Stdout, "freed %.1f MB\n", float64(done.Freed)/1e6)
 			return err
 		},
 	}

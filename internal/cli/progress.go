@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/term"
-
-	"agentbox/internal/sandbox"
 )
 
 // quiet is how long something may take before its progress is shown.
@@ -86,7 +84,7 @@ func (p *progress) show(tty bool) {
 	defer p.mu.Unlock()
 	line := fmt.Sprintf("%s (%s)", p.what, time.Since(p.began).Round(time.Second))
 	if p.bytes > 0 {
-		line += ", " + sandbox.FormatSize(p.bytes>>20<<20) + "B"
+		line += fmt.Sprintf(", %.1f MB", float64(p.bytes)/1e6)
 	}
 	if p.detail != "" {
 		line += ": " + clip(p.detail, 100)

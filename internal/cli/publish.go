@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"agentbox/internal/control"
 	"agentbox/internal/guest/client"
+	"agentbox/internal/ids"
 	"agentbox/internal/local"
 	"agentbox/internal/ports"
 	"agentbox/internal/sandbox"
@@ -26,7 +28,7 @@ type publishing struct {
 }
 
 // publishPorts takes the ports of the host, before a sandbox is made for nothing.
-func (f *runFlags) publishPorts() (_ *publishing, err error) {
+func (f *runFlags) publishPorts(ctx context.Context, dataDir string) (_ *publishing, err error) {
 	allowed := ports.DefaultRange
 	if f.portRange != "" {
 		if allowed, err = ports.ParseRange(f.portRange); err != nil {
@@ -45,11 +47,29 @@ func (f *runFlags) publishPorts() (_ *publishing, err error) {
 	for _, m := range mappings {
 		fw, err := ports.Open(m, allowed)
 		if err != nil {
+			if by := portHolder(ctx, dataDir, m.Host.Port()); by != "" && errdefs.IsAlreadyExists(err) {
+				err = fmt.Errorf("%w (by the sandbox %s)", err, by)
+			}
 			return nil, errors.Join(err, p.close())
 		}
 		p.forwards = append(p.forwards, fw)
 	}
 	return p, nil
+}
+
+// portHolder names the sandbox of this user that has a port of the host, if one
+// does.
+func portHolder(ctx context.Context, dataDir string, port uint16) (name string) {
+	all, _ := control.List(ctx, dataDir) // it only adds to an error
+	for _, r := range all {
+		r.Close()
+		for _, s := range r.Info.Ports {
+			if m, err := ports.Parse(s); err == nil && m.Host.Port() == port {
+				name = cmp.Or(r.Info.Name, ids.Short(r.Info.ID))
+			}
+		}
+	}
+	return name
 }
 
 // start begins to serve the sandbox, and says where its ports are.

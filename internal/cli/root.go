@@ -12,6 +12,9 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"agentbox/internal/sandbox"
 )
 
 // version is set by the linker.
@@ -69,7 +72,7 @@ sandboxes. gVisor is compiled in: no Docker, no KVM, no daemon is needed.
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+		return fmt.Errorf("%w; see %s --help", explainFlag(err), cmd.CommandPath())
 	})
 	root.PersistentFlags().String("data-dir", os.Getenv("AGENTBOX_DATA_DIR"),
 		"where images and sandboxes are kept (AGENTBOX_DATA_DIR; default /var/lib/agentbox, or $XDG_DATA_HOME/agentbox for an ordinary user)")
@@ -77,6 +80,22 @@ sandboxes. gVisor is compiled in: no Docker, no KVM, no daemon is needed.
 	root.AddCommand(a.runCommand(), a.psCommand(), a.cpCommand(), a.imagesCommand(), a.doctorCommand(), a.purgeCommand(), a.engineCommand(), a.versionCommand())
 	pointToHelp(root)
 	return root
+}
+
+// explainFlag tells what a flag takes in place of how its value was parsed.
+func explainFlag(err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	allowed, ok := map[string]string{
+		"float64": "a number, such as 0.5 or 2", "int64": "a whole number", "bool": "true or false",
+		"duration": "a time with its unit, such as 90s, 5m or 1h30m",
+	}[bad.GetFlag().Value.Type()]
+	if !ok {
+		return err
+	}
+	return &sandbox.InvalidError{Field: bad.GetFlag().Name, Value: bad.GetValue(), Allowed: allowed}
 }
 
 // pointToHelp makes complaints about arguments end as those about flags do.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -135,24 +136,17 @@ func (f *runFlags) request(cmd *cobra.Command, name string) (local.Request, erro
 		if err != nil {
 			return req, err
 		}
-		if v == 0 {
-			return req, &sandbox.InvalidError{Field: s.flag, Value: s.text, Allowed: "more than nothing"}
-		}
-		*s.to = v
+		*s.to = chosen(v)
 		if s.limit != "" {
 			req.Require = append(req.Require, s.limit)
 		}
 	}
 	if cmd.Flags().Changed("cpus") {
-		if l.CPUs = f.cpus; !(f.cpus > 0) {
-			return req, &sandbox.InvalidError{Field: "cpus", Value: fmt.Sprint(f.cpus), Allowed: "a number above 0"}
-		}
+		l.CPUs = chosen(f.cpus)
 		req.Require = append(req.Require, sandbox.LimitCPUs)
 	}
 	if cmd.Flags().Changed("pids") {
-		if l.Pids = f.pids; f.pids <= 0 {
-			return req, &sandbox.InvalidError{Field: "pids", Value: fmt.Sprint(f.pids), Allowed: "a number above 0"}
-		}
+		l.Pids = chosen(f.pids)
 		req.Require = append(req.Require, sandbox.LimitPids)
 	}
 	maximum, err := hostMaximum()
@@ -164,7 +158,25 @@ func (f *runFlags) request(cmd *cobra.Command, name string) (local.Request, erro
 	req.Limits = fill(l, defaults).WithDefaults()
 	// It counts against the memory, so more of it would be an empty promise.
 	maximum.Shm = min(maximum.Shm, req.Limits.Memory)
-	return req, req.Limits.Check(maximum)
+	return req, inWordsOf(cmd, req.Limits.Check(maximum))
+}
+
+// chosen keeps a 0 that the user chose from being taken for the default: nothing
+// is below every minimum.
+func chosen[N int64 | float64](v N) N {
+	if v == 0 {
+		return -1
+	}
+	return v
+}
+
+// inWordsOf makes the error show what the user wrote.
+func inWordsOf(cmd *cobra.Command, err error) error {
+	var bad *sandbox.InvalidError
+	if errors.As(err, &bad) && cmd.Flags().Changed(bad.Field) {
+		bad.Value = cmd.Flags().Lookup(bad.Field).Value.String()
+	}
+	return err
 }
 
 // fill sets the zero fields of l to those of d, but for the sizes that follow
@@ -219,10 +231,13 @@ func (f *runFlags) argv(given []string, c image.Config) []string {
 }
 
 // command is what the flags ask to run, but for the program.
-func (f *runFlags) command() (sandbox.Command, error) {
+func (f *runFlags) command(cmd *cobra.Command) (sandbox.Command, error) {
 	c := sandbox.Command{Stdin: f.stdin, TTY: f.tty, Timeout: f.timeout, OnDisconnect: sandbox.Kill, MaxOutput: -1}
-	if f.timeout < 0 || f.timeout > sandbox.MaxTimeout {
-		return c, &sandbox.InvalidError{Field: "timeout", Value: f.timeout.String(), Allowed: "up to " + sandbox.MaxTimeout.String()}
+	if cmd.Flags().Changed("timeout") && f.timeout < time.Millisecond || f.timeout > sandbox.MaxTimeout {
+		return c, &sandbox.InvalidError{Field: "timeout", Value: f.timeout.String(), Allowed: "1ms to " + sandbox.MaxTimeout.String()}
+	}
+	if f.workdir != "" && !path.IsAbs(f.workdir) {
+		return c, &sandbox.InvalidError{Field: "workdir", Value: f.workdir, Allowed: "an absolute path, such as /workspace"}
 	}
 	if f.maxOutput != "" && !f.json {
 		return c, errors.New("--max-output needs --json: without it all output is passed on")
@@ -251,7 +266,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if err != nil {
 		return err
 	}
-	command, err := f.command()
+	command, err := f.command(cmd)
 	if err != nil {
 		return err
 	}
@@ -277,7 +292,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if err := checkName(ctx, dataDir, f.name); err != nil {
 		return err
 	}
-	public, err := f.publishPorts()
+	public, err := f.publishPorts(ctx, dataDir)
 	if err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func (r *runner) collect(ctx context.Context, sb *local.Sandbox) error {
 	defer in.Close()
 	progress := r.app.progress("collecting outputs")
 	defer progress.done()
-	skipped, err := transfer.Unpack(progress.reader(in), r.flags.outputDir, transfer.Bounds{})
+	skipped, err := transfer.Unpack(progress.reader(in), r.flags.outputDir, transfer.Options{})
 	for _, s := range skipped {
 		r.app.warn(fmt.Errorf("left out of the outputs: %s", s))
 	}

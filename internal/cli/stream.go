@@ -2,11 +2,13 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/term"
 
 	"agentbox/internal/guest/client"
@@ -46,7 +48,20 @@ func (r *runner) exec(ctx context.Context, sb *local.Sandbox, cmd sandbox.Comman
 	}
 	ctx, stop := r.orderly(ctx, sb, p)
 	defer stop()
-	return sb.Wait(ctx, p)
+	res, err := sb.Wait(ctx, p)
+	return res, r.explainUser(err)
+}
+
+// explainUser tells where the user came from that the sandbox does not have.
+func (r *runner) explainUser(err error) error {
+	switch {
+	case !errdefs.IsNotFound(err):
+		return err
+	case r.flags.user == "":
+		return fmt.Errorf("%w: it is the image's, --user names another", err)
+	}
+	bad := &sandbox.InvalidError{Field: "user", Value: r.flags.user, Allowed: "a name that the image knows, or a number, optionally with :group"}
+	return fmt.Errorf("%w: %w", bad, err)
 }
 
 // termEnv passes the kind of terminal on, so that colours and keys are right.

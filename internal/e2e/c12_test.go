@@ -2,18 +2,13 @@ package e2e
 
 import (
 	"bytes"
-	"context"
-	"crypto/sha256"
 	"errors"
-	"io"
 	"io/fs"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"agentbox/internal/guest/client"
-	"agentbox/internal/local"
 	"agentbox/internal/sandbox"
 )
 
@@ -86,63 +81,6 @@ func TestB093(t *testing.T) {
 	res := box.Sh("echo " + strings.Repeat("a", 150_000) + " | wc -c")
 	if strings.TrimSpace(string(res.Stdout)) != "150001" && (res.ShellCode() != 126 || !strings.Contains(string(res.Stderr), "too long")) {
 		t.Errorf("got %s", Describe(res))
-	}
-}
-
-// transferReport is what a process of its own saw of large bodies.
-type transferReport struct {
-	Growth int64
-	Equal  bool
-}
-
-// random gives bytes that do not compress.
-type random struct {
-	src  *rand.ChaCha8
-	left int64
-}
-
-func (r *random) Read(p []byte) (int, error) {
-	if r.left == 0 {
-		return 0, io.EOF
-	}
-	n := min(int64(len(p)), r.left)
-	r.left -= n
-	_, _ = r.src.Read(p[:n])
-	return int(n), nil
-}
-
-func probeTransfer(e *local.Engine) (any, error) {
-	sb, err := create(e, sandbox.Limits{Disk: sandbox.GiB})
-	if err != nil {
-		return nil, err
-	}
-	ctx, s := context.Background(), sb.Session()
-	before := status("VmHWM")
-	in, out := sha256.New(), sha256.New()
-	err = s.WriteFile(ctx, "/workspace/f", io.TeeReader(&random{rand.NewChaCha8([32]byte{1}), 512 << 20}, in), client.WriteOptions{})
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.ReadFile(ctx, "/workspace/f", client.ReadOptions{})
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	// A reader that is slow at first: what waits stays with the guest.
-	if _, err := io.CopyN(out, r, 1<<20); err != nil {
-		return nil, err
-	}
-	time.Sleep(3 * time.Second)
-	if _, err := io.Copy(out, r); err != nil {
-		return nil, err
-	}
-	return transferReport{status("VmHWM") - before, bytes.Equal(in.Sum(nil), out.Sum(nil))}, nil
-}
-
-// TestB095: large files pass through the host without staying there.
-func TestB095(t *testing.T) {
-	if r := probe[transferReport](t, "transfer"); !r.Equal || r.Growth >= 64*sandbox.MiB {
-		t.Errorf("got %+v, want an equal file and less than 64 MiB", r)
 	}
 }
 
@@ -228,7 +166,7 @@ func TestB120(t *testing.T) {
 			}
 		}()
 	}
-	for range 300 {
+	for range Sized(300, 3000) {
 		got, err := readFile(s, "/workspace/f", client.ReadOptions{})
 		if err != nil || len(got) != size || strings.Count(got, got[:1]) != size {
 			t.Fatalf("read %d bytes, %v", len(got), err)

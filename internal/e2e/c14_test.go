@@ -38,7 +38,7 @@ func TestB105(t *testing.T) {
 	}
 	defer r.Close()
 	dst := t.TempDir()
-	if _, err := transfer.Unpack(r, dst, transfer.Bounds{}); err != nil {
+	if _, err := transfer.Unpack(r, dst, transfer.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if names, _ := os.ReadDir(dst); len(names) != 0 {
@@ -68,7 +68,7 @@ t.close()
 		t.Fatal(err)
 	}
 	outer := t.TempDir()
-	if _, err := transfer.Unpack(strings.NewReader(evil), filepath.Join(outer, "a", "dst"), transfer.Bounds{}); err != nil {
+	if _, err := transfer.Unpack(strings.NewReader(evil), filepath.Join(outer, "a", "dst"), transfer.Options{}); err != nil {
 		t.Logf("unpack on the host: %v", err)
 	}
 	err = filepath.WalkDir(outer, func(p string, d fs.DirEntry, err error) error {
@@ -157,7 +157,7 @@ func TestB112(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if _, err := transfer.Unpack(r, t.TempDir(), transfer.Bounds{}); err != nil {
+	if _, err := transfer.Unpack(r, t.TempDir(), transfer.Options{}); err != nil {
 		t.Error(err)
 	}
 	if left := r.Skipped(); left.Total != 1 || left.First[0].Path != "p" {

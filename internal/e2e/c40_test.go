@@ -10,12 +10,19 @@ import (
 	"agentbox/internal/sandbox"
 )
 
-// TestB259: the default image installs Python packages, with pip as it is and in
-// an environment of its own.
+// TestB259: the images with Python install its packages, with pip as it is and in
+// an environment of its own. The small one is always there.
 func TestB259(t *testing.T) {
-	t.Parallel()
-	needImage(t, "default")
-	box := NewBoxOf(t, "default")
+	for _, image := range []string{Image, "default"} {
+		t.Run(image, func(t *testing.T) {
+			t.Parallel()
+			needImage(t, image)
+			installsPackages(t, NewBoxOf(t, image))
+		})
+	}
+}
+
+func installsPackages(t *testing.T, box *Box) {
 	err := box.Session().WriteFile(t.Context(), "/workspace/x-1.0-py3-none-any.whl", wheel(t), client.WriteOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -56,13 +63,18 @@ func wheel(t *testing.T) io.Reader {
 	return &b
 }
 
-// TestB262: ps and the tools that everybody counts on are in the default image.
+// TestB262: ps and the tools that everybody counts on are in the images; the
+// default one has more of them.
 func TestB262(t *testing.T) {
-	t.Parallel()
-	needImage(t, "default")
-	box := NewBoxOf(t, "default")
-	r := box.Sh("ps aux | head -1 && ps -ef | head -1 && which top less tar gzip unzip xz find grep sed awk jq bash")
-	if r.Outcome != sandbox.Exited || r.ExitCode != 0 || len(r.Stderr) > 0 {
-		t.Error(Describe(r))
+	const everywhere = "top free pgrep tar gzip find grep sed awk bash git curl"
+	for image, tools := range map[string]string{Image: everywhere, "default": everywhere + " less unzip xz jq rg nano file"} {
+		t.Run(image, func(t *testing.T) {
+			t.Parallel()
+			needImage(t, image)
+			r := NewBoxOf(t, image).Sh("ps aux | head -1 && ps -ef | head -1 && which " + tools)
+			if r.Outcome != sandbox.Exited || r.ExitCode != 0 || len(r.Stderr) > 0 {
+				t.Error(Describe(r))
+			}
+		})
 	}
 }

@@ -125,7 +125,7 @@ func TestDockerBuildsSavesAndWeRun(t *testing.T) {
 func TestDockerfileIsExplained(t *testing.T) {
 	Binary(t)
 	dir := ownDir(t)
-	for _, args := range [][]string{{"build", "."}, {"build", "-t", "mine", "."}, {"build", "-f", "Dockerfile", "mine"}, {"build", "--recipe", "x/Dockerfile", "mine"}} {
+	for _, args := range [][]string{{"build", "."}, {"build", "-t", "mine", "."}, {"build", "-f", "Dockerfile", "mine"}, {"build", "--recipe", "x/Dockerfile", "mine"}, {"build", "./Dockerfile"}, {"build", os.TempDir()}} {
 		out := Run(t, dir, "", append([]string{"images"}, args...)...)
 		if out.Code != 125 || !strings.Contains(out.Stderr, "docker save") || !strings.Contains(out.Stderr, "images load") {
 			t.Errorf("%q: %+v", args, out)

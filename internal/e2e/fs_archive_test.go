@@ -97,6 +97,9 @@ func TestFS06(t *testing.T) {
 		if (err == nil) != c.taken || err != nil && !errdefs.IsInvalidArgument(err) && !errdefs.IsResourceExhausted(err) {
 			t.Errorf("%s: %v", c.name, err)
 		}
+		if err != nil && !strings.Contains(err.Error(), "entry") && !strings.Contains(err.Error(), "after 0 entries") {
+			t.Errorf("%s: the error does not name the entry: %v", c.name, err)
+		}
 	}
 	if got, err := readFile(s, "/workspace/outside", client.ReadOptions{}); err != nil || got != "safe" {
 		t.Errorf("a file outside of the target reads %q, %v", got, err)

@@ -131,7 +131,7 @@ func TestFS10(t *testing.T) {
 	t.Parallel()
 	box := NewBox(t, sandbox.Limits{})
 	canary, text, check := hostCanary(t)
-	const many, most = 20_000, 5_000
+	many, most := Sized(20_000, 100_000), Sized(5_000, 75_000)
 	res := box.Exec(sandbox.Command{Argv: []string{"python3", "-c", `
 import os, socket, sys
 os.chdir(sys.argv[1])
@@ -146,16 +146,17 @@ for i in range(int(sys.argv[3])): os.close(os.open("many/%06d" % i, os.O_CREAT |
 `, "/workspace", canary, fmt.Sprint(many)}, User: "root"}, nil)
 	WantExit(t, res, 0, "", "")
 	began := time.Now()
-	r, err := box.Session().GetArchive(t.Context(), "/workspace", client.ArchiveOptions{MaxBytes: 100 << 20, MaxEntries: most})
+	r, err := box.Session().GetArchive(t.Context(), "/workspace", client.ArchiveOptions{MaxBytes: 100 << 20, MaxEntries: int64(most)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
 	dst := t.TempDir()
-	links, err := transfer.Unpack(r, dst, transfer.Bounds{})
+	links, err := transfer.Unpack(r, dst, transfer.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("%d files of %d collected in %v", most, many, time.Since(began).Round(time.Millisecond))
 	Within(t, began, 30*time.Second)
 	var names []string
 	files := 0
@@ -242,7 +243,7 @@ func TestFS17(t *testing.T) {
 		}
 	}()
 	for i := range 50 {
-		size := int64(2 << 20)
+		size := int64(Sized(2<<20, 50<<20))
 		if i == 0 {
 			size = 50 << 20
 		}

@@ -46,6 +46,14 @@ func Need(t testing.TB, ok bool, reason string) {
 // Soak reports whether the long versions of tests are asked for.
 func Soak() bool { return os.Getenv(envSoak) != "" }
 
+// Sized is n, or the full size in a soak run.
+func Sized(n, full int) int {
+	if Soak() {
+		return full
+	}
+	return n
+}
+
 // Binary is the path of the agentbox under test.
 func Binary(t testing.TB) string {
 	t.Helper()

@@ -3,13 +3,9 @@ package e2e
 import (
 	"archive/tar"
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log"
-	"math/rand/v2"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -17,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -76,11 +71,16 @@ func tree(t *testing.T, files map[string][]byte) []byte {
 
 func imageOf(t *testing.T, cfg v1.Config, layer []byte) v1.Image {
 	t.Helper()
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil })
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: "amd64", Config: cfg})
 	if err != nil {
 		t.Fatal(err)
 	}
-	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: "amd64", Config: cfg})
+	return appendLayer(t, img, layer)
+}
+
+func appendLayer(t *testing.T, img v1.Image, layer []byte) v1.Image {
+	t.Helper()
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,83 +215,5 @@ func TestStopSignalOfTheImage(t *testing.T) {
 	rest, _ := io.ReadAll(pipe)
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 7 || string(rest) != "asked to stop\n" {
 		t.Errorf("ended with %v, %q", err, rest)
-	}
-}
-
-// sums are lines "SHA256 PATH" for all regular files of a tar.
-func sums(t *testing.T, r io.Reader) (list string, files int) {
-	t.Helper()
-	var b strings.Builder
-	for tr := tar.NewReader(r); ; {
-		h, err := tr.Next()
-		if err == io.EOF {
-			return b.String(), files
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Clean("/" + h.Name)
-		if h.Typeflag != tar.TypeReg || strings.ContainsAny(path, "\n") || path == "/etc/hosts" || path == "/etc/hostname" || path == "/etc/resolv.conf" {
-			continue // those are each sandbox's own
-		}
-		sum := sha256.New()
-		if _, err := io.Copy(sum, tr); err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&b, "%s %s\n", hex.EncodeToString(sum.Sum(nil)), path)
-		files++
-	}
-}
-
-// Each file of an image of 60,000 reads and maps as it came: of one byte to
-// 8 KiB, which readers are known to get wrong, and some big ones.
-func TestEveryFileReadsAndMaps(t *testing.T) {
-	Binary(t)
-	count := 60_000
-	if testing.Short() {
-		count = 6_000
-	}
-	random := rand.New(rand.NewPCG(3, 4))
-	noise := make([]byte, 1<<20)
-	for i := range noise {
-		noise[i] = byte(random.Uint32())
-	}
-	files := map[string][]byte{"prog": inside(t), "zeros": make([]byte, 5<<20+1)}
-	for i := range count {
-		size := 1 + i%8192
-		if i%1000 == 0 {
-			size = 1 + random.IntN(len(noise)-1)
-		}
-		from := random.IntN(len(noise) - size + 1)
-		files[fmt.Sprintf("d%d/f%d", i%97, i)] = noise[from : from+size]
-	}
-	layer := tree(t, files)
-	host := serve(t, map[string]v1.Image{"many": imageOf(t, v1.Config{Entrypoint: []string{"/prog", "compare"}}, layer)})
-	want, n := sums(t, bytes.NewReader(layer))
-	dir := ownDir(t)
-	out := RunWithin(t, 20*time.Minute, dir, want, "run", "-i", "--memory", "1g", host+"/many")
-	if out.Code != 0 || !strings.Contains(out.Stdout, fmt.Sprintf("%d files, 0 bad", n)) {
-		t.Errorf("status %d:\n%s%s", out.Code, out.Stdout, out.Stderr)
-	}
-	fsckAll(t, dir)
-}
-
-// fsckAll lets the second implementation of the format check all root file
-// systems of a data directory.
-func fsckAll(t *testing.T, dir string) {
-	t.Helper()
-	fsck, err := exec.LookPath("fsck.erofs")
-	if err != nil {
-		t.Log("fsck.erofs is not installed (package erofs-utils): not checked with it")
-		return
-	}
-	roots, err := filepath.Glob(filepath.Join(dir, "images", "erofs", "*.erofs"))
-	if err != nil || len(roots) == 0 {
-		t.Fatalf("no root file systems in %s: %v", dir, err)
-	}
-	for _, root := range roots {
-		if text, err := exec.Command(fsck, root).CombinedOutput(); err != nil || bytes.Contains(text, []byte("<E>")) {
-			t.Errorf("fsck.erofs: %v\n%s", err, text)
-		}
 	}
 }

@@ -25,6 +25,7 @@ var probes = map[string]func(e *local.Engine) (any, error){
 	"output-cap":    probeOutputCap,
 	"stalled":       probeStalled,
 	"transfer":      probeTransfer,
+	"transfers":     probeTransfers,
 }
 
 func runProbe(name string) int {

@@ -28,7 +28,7 @@ func TestRES06_Million(t *testing.T) {
 			const files = 1_000_000
 			box := NewBox(t, sandbox.Limits{Memory: c.memory})
 			check := Neighbour(t)
-			cmd := Probe(t, "res06", "root", strconv.Itoa(files), "5000")
+			cmd := Probe(t, "res06", "root", strconv.Itoa(files), "5000", "100000")
 			cmd.Timeout = 20 * time.Minute
 			res, err := box.Try(cmd, nil, client.Output{})
 			if err != nil {

@@ -7,11 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"agentbox/internal/cli"
 )
 
 // TestCLI runs testdata/script: what the command line prints and returns.
@@ -19,6 +22,7 @@ import (
 // Beside testscript's own commands there are
 //
 //	code N PROGRAM ARG...   run it; the exit status must be N
+//	refuse FLAG VALUE WHAT  agentbox run does not take the flag's value; allowed is WHAT, a pattern
 //	field NAME VALUE        a field of the JSON object on stdout; a.b is nested, \n a newline
 //	field -type NAME TYPE   the field is a string, number, boolean, array or object
 //
@@ -41,7 +45,7 @@ func TestCLI(t *testing.T) {
 			env.Setenv("SHARED", shared)
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": cmdCode, "field": cmdField},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": cmdCode, "field": cmdField, "refuse": cmdRefuse},
 	})
 }
 
@@ -61,6 +65,17 @@ func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+func cmdRefuse(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: refuse FLAG VALUE WHAT")
+	}
+	cmdCode(ts, false, []string{strconv.Itoa(cli.ExitFailure), "agentbox", "run", args[0] + "=" + args[1], ts.Getenv("IMAGE"), "--", "true"})
+	want := fmt.Sprintf(`^agentbox: invalid %s %s: allowed is (%s)`, strings.TrimLeft(args[0], "-"), regexp.QuoteMeta(strconv.Quote(args[1])), args[2])
+	if text := ts.ReadFile("stderr"); !regexp.MustCompile(want).MatchString(text) || ts.ReadFile("stdout") != "" {
+		ts.Fatalf("%q does not match %s", text, want)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"agentbox/internal/image/oci"
 
@@ -28,6 +29,8 @@ type intake struct {
 	s       *Store
 	mu      sync.Mutex
 	release []func() error
+	// full is set when the disk is: parts of blobs are not kept then.
+	full atomic.Bool
 }
 
 func (s *Store) newIntake() *intake { return &intake{s: s} }
@@ -111,6 +114,9 @@ func (b *blobWriter) Write(p []byte) (int, error) {
 	n, err := b.f.Write(p)
 	b.sum.Write(p[:n])
 	b.size += int64(n)
+	if isFull(err) {
+		b.in.full.Store(true)
+	}
 	return n, err
 }
 
@@ -134,6 +140,9 @@ func (b *blobWriter) Commit(ctx context.Context) error {
 		err = b.publish(ctx)
 	}
 	if err != nil {
+		if isFull(err) {
+			b.in.full.Store(true)
+		}
 		return errors.Join(fmt.Errorf("keep layer %s: %w", b.digest, err), b.Close())
 	}
 	b.in.hold(b.f.Close)
@@ -153,10 +162,11 @@ func (b *blobWriter) publish(ctx context.Context) error {
 	return publish(b.f.Name(), b.in.s.blobPath(b.digest))
 }
 
-// Close implements oci.Blob. A file without a byte is of no use to anybody.
+// Close implements oci.Blob. A file without a byte is of no use to anybody; one
+// that fills the disk keeps others from working.
 func (b *blobWriter) Close() error {
 	var err error
-	if b.size == 0 {
+	if b.size == 0 || b.in.full.Load() {
 		err = os.Remove(b.f.Name())
 	}
 	return errors.Join(err, b.f.Close())

@@ -59,7 +59,7 @@ func (s *Store) Build(ctx context.Context, name string, opts BuildOptions) (Imag
 		img, err = s.build(ctx, name, b)
 	}
 	if err != nil {
-		return Image{}, fmt.Errorf("build image %q: %w", name, err)
+		return Image{}, fmt.Errorf("build image %q: %w", name, s.explainFull(err))
 	}
 	return img, nil
 }
@@ -112,6 +112,7 @@ func (s *Store) scratch(ctx context.Context) (*os.File, error) {
 // ImportTar makes the image name of an uncompressed tar of a root file system.
 // Limits and checks are those of package erofs.
 func (s *Store) ImportTar(ctx context.Context, name string, r io.Reader, config Config) (img Image, err error) {
+	defer func() { err = s.explainFull(err) }()
 	if err := checkName(name); err != nil {
 		return Image{}, err
 	}

@@ -87,6 +87,9 @@ func checkErofs(f *os.File) error {
 
 // makeErofs writes the EROFS file of an image.
 func (s *Store) makeErofs(ctx context.Context, r record) error {
+	if err := s.room(s.rootSize(r)); err != nil {
+		return err
+	}
 	f, err := s.tempFile(ctx)
 	if err != nil {
 		return err

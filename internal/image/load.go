@@ -33,7 +33,7 @@ func (o LoadOptions) withDefaults() (LoadOptions, error) {
 	}
 	if o.Name != "" {
 		var err error
-		if o.Name, err = fullName(o.Name); err != nil {
+		if o.Name, err = fullName(o.Name, ""); err != nil {
 			return o, err
 		}
 	}
@@ -41,8 +41,9 @@ func (o LoadOptions) withDefaults() (LoadOptions, error) {
 }
 
 // fullName is the name that a record gets for what somebody calls an image: a
-// local name as it stands, or a reference in its full form.
-func fullName(name string) (string, error) {
+// local name as it stands, or a reference in its full form. A digest in it is a
+// promise, which only the image of that digest keeps.
+func fullName(name, digest string) (string, error) {
 	if validName.MatchString(name) {
 		return name, nil
 	}
@@ -50,14 +51,18 @@ func fullName(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if d := ref.Digest(); d != "" && d != digest {
+		return "", fmt.Errorf("an image of an archive can't be called %s, after a digest that is not known to be its own: name it with --name: %w", ref, errdefs.ErrInvalidArgument)
+	}
 	return ref.String(), nil
 }
 
 // Load takes the images of an archive: what "docker save" writes, or the layout
 // of the image specification as a tar, either of them also compressed. An image
 // that can't be used leaves nothing behind; those before it stay.
-func (s *Store) Load(ctx context.Context, r io.Reader, opts LoadOptions) ([]Image, error) {
-	opts, err := opts.withDefaults()
+func (s *Store) Load(ctx context.Context, r io.Reader, opts LoadOptions) (all []Image, err error) {
+	defer func() { err = s.explainFull(err) }()
+	opts, err = opts.withDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +93,7 @@ func (s *Store) LoadDir(ctx context.Context, dir string, opts LoadOptions) ([]Im
 		return nil, err
 	}
 	images, err := s.load(ctx, a, opts)
-	return images, errors.Join(err, a.Close())
+	return images, errors.Join(s.explainFull(err), a.Close())
 }
 
 // seekable is r as a file that is not compressed: r itself, or a copy.
@@ -98,11 +103,16 @@ func (s *Store) seekable(ctx context.Context, r io.Reader, report func(Event)) (
 		if _, err := f.ReadAt(head, 0); err == nil && oci.Detect(head) == oci.Uncompressed {
 			return f, func() {}, nil
 		}
+		if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
+			if err := s.room(st.Size()); err != nil { // uncompressed it takes as much at least
+				return nil, nil, fmt.Errorf("read image archive: %w", err)
+			}
+		}
 	}
 	report(Event{Phase: "read", Percent: -1, Line: "reading the archive"})
 	z, err := oci.Decompress(bufio.NewReaderSize(contextReader{ctx, r}, 1<<18))
 	if err != nil {
-		return nil, nil, fmt.Errorf("read image archive: %w", err)
+		return nil, nil, fmt.Errorf("this is no image archive, or it is damaged: %w", err)
 	}
 	defer z.Close()
 	f, err := s.tempFile(ctx)
@@ -154,7 +164,7 @@ func namesFor(img *oci.Stored, given string) ([]string, error) {
 	}
 	var names []string
 	for _, n := range img.Names {
-		full, err := fullName(n)
+		full, err := fullName(n, img.Digest)
 		if err != nil {
 			return nil, err
 		}
@@ -166,6 +176,9 @@ func namesFor(img *oci.Stored, given string) ([]string, error) {
 func (s *Store) loadOne(ctx context.Context, img *oci.Stored, names []string, report func(Event)) (all []Image, err error) {
 	in := s.newIntake()
 	defer func() { err = errors.Join(err, in.close(), s.tidy(ctx, err)) }()
+	if err := s.room(s.layersSize(img.Layers, true) + s.rootSize(newRecord(img.Image, FromArchive))); err != nil {
+		return nil, err
+	}
 	for i, l := range img.Layers {
 		report(Event{Phase: "load", Percent: i * packFrom / len(img.Layers), Line: fmt.Sprintf("layer %d of %d of %s", i+1, len(img.Layers), names[0])})
 		if err := in.takeLayer(ctx, l, func() (io.ReadCloser, error) { return img.OpenLayer(i) }); err != nil {

@@ -38,7 +38,7 @@ func (s *Store) Pull(ctx context.Context, reference string, opts PullOptions) (i
 	}
 	defer r.Close()
 	in := s.newIntake()
-	defer func() { err = errors.Join(err, in.close(), s.tidy(ctx, err)) }()
+	defer func() { err = errors.Join(s.explainFull(err), in.close(), s.tidy(ctx, err)) }()
 	p := newPullProgress(load.Progress)
 	found, err := r.Pull(ctx, ref, load.Platform, in, p.layer)
 	if err != nil {
@@ -57,13 +57,16 @@ type pullProgress struct {
 	report func(Event)
 	layers map[string]oci.Progress
 	told   time.Time
+	began  time.Time
+	// had are the bytes that were there before.
+	had int64
 }
 
 // tellEvery keeps reports from costing more than the download.
 const tellEvery = 200 * time.Millisecond
 
 func newPullProgress(report func(Event)) *pullProgress {
-	return &pullProgress{report: report, layers: map[string]oci.Progress{}}
+	return &pullProgress{report: report, layers: map[string]oci.Progress{}, began: time.Now()}
 }
 
 func (p *pullProgress) layer(now oci.Progress) {
@@ -72,8 +75,11 @@ func (p *pullProgress) layer(now oci.Progress) {
 	if now == p.layers[now.Digest] {
 		return
 	}
+	if p.layers[now.Digest].Done == 0 { // what the first report has beyond it is little
+		p.had += now.Done
+	}
 	p.layers[now.Digest] = now
-	if now.Done < now.Total && time.Since(p.told) < tellEvery {
+	if now.Done < now.Total && (now.Done == 0 || time.Since(p.told) < tellEvery) {
 		return
 	}
 	p.told = time.Now()
@@ -90,8 +96,9 @@ func (p *pullProgress) layer(now oci.Progress) {
 		percent = int(done * packFrom / total)
 	}
 	const mb = 1e6
+	rate := float64(done-p.had) / max(time.Since(p.began).Seconds(), 1e-3)
 	p.report(Event{
 		Phase: "download", Percent: percent, Layer: now.Digest, Done: now.Done, Total: now.Total,
-		Line: fmt.Sprintf("%.1f of %.1f MB, %d of %d layers done", float64(done)/mb, float64(total)/mb, whole, len(p.layers)),
+		Line: fmt.Sprintf("%.1f of %.1f MB, %.1f MB/s, %d of %d layers done", float64(done)/mb, float64(total)/mb, rate/mb, whole, len(p.layers)),
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,6 +48,9 @@ func big(t *testing.T) (img v1.Image, layer string) {
 	return img, m.Layers[0].Digest.String()
 }
 
+// wholeLine tells of all layers from the beginning.
+var wholeLine = regexp.MustCompile(`^[0-9.]+ of [0-9.]+ MB, [0-9.]+ MB/s, [0-2] of 2 layers done$`)
+
 func TestPull(t *testing.T) {
 	r := newRegistry(t, httptest.NewServer)
 	r.push(t, "team/a:v1", twoLayers(t, compression.ZStd))
@@ -65,6 +69,9 @@ func TestPull(t *testing.T) {
 	done := map[string]bool{}
 	for _, e := range events {
 		done[e.Layer] = done[e.Layer] || e.Layer != "" && e.Done == e.Total && e.Total > 0
+		if e.Layer != "" && !wholeLine.MatchString(e.Line) {
+			t.Errorf("a line for people is %q", e.Line)
+		}
 	}
 	for _, l := range img.Layers {
 		if !done[l.Digest] {

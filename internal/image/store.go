@@ -170,8 +170,11 @@ func (s *Store) find(name string) (record, error) {
 
 // howToGet says how an image comes here.
 func howToGet(name string) string {
-	if HasRecipe(name) || validName.MatchString(name) {
-		return "agentbox images build " + name + ", or load or pull it"
+	switch {
+	case HasRecipe(name):
+		return "agentbox images build " + name
+	case validName.MatchString(name):
+		return "agentbox images build " + name + " --recipe FILE, or load or pull it"
 	}
 	return "agentbox images pull " + name
 }
@@ -215,10 +218,14 @@ func (s *Store) save(r record) error {
 		return fmt.Errorf("write image %q: %w", r.Name, err)
 	}
 	_, err = f.Write(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = publish(tmp, s.recordPath(r.Name))
+	}
+	if err != nil {
+		_ = os.Remove(tmp) // if it is still there
 		return fmt.Errorf("write image %q: %w", r.Name, err)
 	}
-	return publish(tmp, s.recordPath(r.Name))
+	return nil
 }
 
 // publish renames a finished file and makes the name durable.
@@ -252,7 +259,7 @@ func (s *Store) Resolve(ctx context.Context, name string) (Image, error) {
 func (s *Store) Acquire(ctx context.Context, name string) (img Image, release func(), err error) {
 	r, f, err := s.current(ctx, name)
 	if err != nil {
-		return Image{}, nil, err
+		return Image{}, nil, s.explainFull(err)
 	}
 	st, err := f.Stat()
 	if err != nil {
@@ -262,6 +269,23 @@ func (s *Store) Acquire(ctx context.Context, name string) (img Image, release fu
 	now := time.Now()
 	_ = os.Chtimes(f.Name(), now, now) // when it was used last, for prune
 	return r.image(f.Name(), st.Size()), func() { f.Close() }, nil
+}
+
+// Hold keeps a root file system that Acquire gave to another process from being
+// removed, until release is called or this process ends. path is Image.Path.
+// NotFound: it was removed meanwhile.
+func (s *Store) Hold(ctx context.Context, path string) (release func(), err error) {
+	if filepath.Dir(path) != filepath.Join(s.dir, erofsDir) {
+		return nil, fmt.Errorf("hold %s: it is no root file system of this store: %w", path, errdefs.ErrInvalidArgument)
+	}
+	f, err := openShared(ctx, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", errdefs.ErrNotFound, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("hold %s: %w", path, err)
+	}
+	return func() { f.Close() }, nil
 }
 
 // current returns the record of an image and its EROFS file, locked shared.

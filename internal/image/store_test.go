@@ -206,6 +206,37 @@ func TestAcquireKeepsAnImage(t *testing.T) {
 	}
 }
 
+// Another process goes on keeping what one that is gone had acquired.
+func TestHold(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, agent(t, "1"))
+	importTar(t, s, "x", rootTar(t, [2]string{"f", "1"}))
+	img, release, err := s.Acquire(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	other := open(t, dir, agent(t, "2"))
+	release, err = other.Hold(t.Context(), img.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove("x"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("remove while it is held: %v", err)
+	}
+	release()
+	release()
+	if err := s.Remove("x"); err != nil {
+		t.Error(err)
+	}
+	if _, err := other.Hold(t.Context(), img.Path); !errdefs.IsNotFound(err) {
+		t.Errorf("hold what is gone: %v", err)
+	}
+	if _, err := other.Hold(t.Context(), "/etc/passwd"); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("hold another file: %v", err)
+	}
+}
+
 func TestTwoNamesOfOneImage(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, agent(t, "1"))

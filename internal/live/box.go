@@ -27,7 +27,8 @@ type Box struct {
 
 	mu      sync.Mutex
 	session *client.Session
-	kills   map[string]int64 // out-of-memory kills when an exec began, by its id
+	kills   map[string]int64    // out-of-memory kills when an exec began, by its id, until it is judged
+	ooms    map[string]struct{} // execs that were found to be such a kill
 }
 
 // Create makes a sandbox and connects to its agent. It leaves nothing behind
@@ -85,7 +86,7 @@ func (h *Host) Adopt(ctx context.Context, id string, limits sandbox.Limits, c *C
 }
 
 func (h *Host) newBox(id string, limits sandbox.Limits) *Box {
-	return &Box{ID: id, host: h, limits: limits, end: h.expect(id), kills: map[string]int64{}}
+	return &Box{ID: id, host: h, limits: limits, end: h.expect(id), kills: map[string]int64{}, ooms: map[string]struct{}{}}
 }
 
 // Renew opens a new session in place of one that ended.
@@ -102,7 +103,7 @@ func (b *Box) connect(ctx context.Context, epoch uint64, c *Config) error {
 	}
 	s, err := client.New(ctx, conn, o)
 	if err != nil {
-		return fmt.Errorf("greet the sandbox's agent: %w", errors.Join(err, b.why(ctx)))
+		return fmt.Errorf("greet the sandbox's agent: %w", errors.Join(err, b.why(ctx, err)))
 	}
 	b.mu.Lock()
 	old := b.session

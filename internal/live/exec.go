@@ -24,7 +24,7 @@ func (b *Box) Start(ctx context.Context, id string, cmd sandbox.Command, out cli
 		if s.Err() == nil && !errdefs.IsUnavailable(err) {
 			return nil, err
 		}
-		return nil, errors.Join(b.why(ctx), err)
+		return nil, errors.Join(b.why(ctx, err), err)
 	}
 	b.mu.Lock()
 	b.kills[p.ID()] = before
@@ -53,17 +53,11 @@ func (b *Box) Wait(ctx context.Context, p *client.Process) (*sandbox.Result, err
 	if ctx.Err() != nil && err != nil {
 		return res, ctx.Err()
 	}
-	b.mu.Lock()
-	before, mine := b.kills[p.ID()]
-	delete(b.kills, p.ID())
-	b.mu.Unlock()
 	if err == nil && res.Outcome != sandbox.Lost {
-		if mine && killed(res) && b.oomKills(ctx) > before {
-			b.outOfMemory(res)
-		}
+		b.Judge(ctx, res)
 		return res, nil
 	}
-	ev := b.death(ctx)
+	ev := b.death(ctx, err)
 	if ev == nil {
 		return res, err
 	}
@@ -73,6 +67,35 @@ func (b *Box) Wait(ctx context.Context, p *client.Process) (*sandbox.Result, err
 	}
 	return res, nil
 }
+
+// Judge makes a result OOM if the host's out-of-memory killer is behind it. The
+// agent can't know that. The first judgement of a command counts; of commands that
+// another process started nothing is known.
+func (b *Box) Judge(ctx context.Context, r *sandbox.Result) {
+	if r.Outcome == sandbox.Running {
+		return
+	}
+	b.mu.Lock()
+	before, mine := b.kills[r.ExecID]
+	_, oom := b.ooms[r.ExecID]
+	b.mu.Unlock()
+	oom = oom || mine && killed(r) && b.oomKills(ctx) > before
+	b.mu.Lock()
+	delete(b.kills, r.ExecID)
+	if oom {
+		if len(b.ooms) >= maxVerdicts {
+			clear(b.ooms)
+		}
+		b.ooms[r.ExecID] = struct{}{}
+	}
+	b.mu.Unlock()
+	if oom {
+		b.outOfMemory(r)
+	}
+}
+
+// maxVerdicts is how many judgements are kept for those who ask again.
+const maxVerdicts = 1024
 
 // killed reports a result that the host's out-of-memory killer may be behind:
 // SIGKILL, of the command itself or of the one that a shell waited for. The host
@@ -92,8 +115,12 @@ func (b *Box) memoryText() string {
 }
 
 // death waits briefly for the back end's word on why the sandbox ended: it
-// comes some milliseconds after the stream broke.
-func (b *Box) death(ctx context.Context) *runtime.Event {
+// comes some milliseconds after the stream broke. A sandbox whose agent answered,
+// be it with an error, is not waited for.
+func (b *Box) death(ctx context.Context, failed error) *runtime.Event {
+	if client.Told(failed) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	select {
@@ -104,9 +131,10 @@ func (b *Box) death(ctx context.Context) *runtime.Event {
 	}
 }
 
-// why is the sandbox's death as an error, nil when it lives.
-func (b *Box) why(ctx context.Context) error {
-	if ev := b.death(ctx); ev != nil {
+// why is the sandbox's death as an error, nil when it lives. failed is what
+// raises the question.
+func (b *Box) why(ctx context.Context, failed error) error {
+	if ev := b.death(ctx, failed); ev != nil {
 		if ev.Reason == sandbox.ReasonOOM {
 			return errors.New(b.memoryText())
 		}

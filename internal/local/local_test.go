@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"agentbox/internal/guest/client"
 	"agentbox/internal/ids"
@@ -211,6 +212,25 @@ func TestSandboxDies(t *testing.T) {
 	}
 }
 
+// What the agent refuses is an error at once: nobody waits for the end of a
+// sandbox that lives.
+func TestRefusedCommand(t *testing.T) {
+	e, _ := newRig(t).open()
+	s := create(t, e, request())
+	defer s.Destroy(soon(t))
+	began := time.Now()
+	p, err := s.Start(soon(t), sandbox.Command{Shell: "true", User: "nosuch"}, client.Output{})
+	if err == nil {
+		_, err = s.Wait(soon(t), p)
+	}
+	if err == nil || !client.Told(err) {
+		t.Errorf("the error is %v", err)
+	}
+	if took := time.Since(began); took >= 5*time.Second { // as long as a death is waited for
+		t.Errorf("it took %v", took)
+	}
+}
+
 // deadOwner is the directory of a process that was killed, with sandboxes in
 // every state that it can leave one in.
 func (r *rig) deadOwner(name string) (dir string, h *fake.Host) {
@@ -315,7 +335,7 @@ func TestOutputs(t *testing.T) {
 	}
 	defer tree.Close()
 	out := filepath.Join(host, "out")
-	skipped, err := transfer.Unpack(tree, out, transfer.Bounds{})
+	skipped, err := transfer.Unpack(tree, out, transfer.Options{})
 	if err != nil || len(skipped) != 1 || !strings.HasPrefix(skipped[0], `"link": `) {
 		t.Errorf("left out %q, %v", skipped, err)
 	}

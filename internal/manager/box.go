@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"agentbox/internal/live"
+	"agentbox/internal/ports"
 	"agentbox/internal/sandbox"
 )
 
@@ -20,8 +21,9 @@ type box struct {
 	rec sandbox.Sandbox // as the store has it, but for LastActivity
 	// live is the running sandbox; nil while it does not run or could not be
 	// reached.
-	live    *live.Box
-	release func() // gives the image back
+	live     *live.Box
+	forwards []*ports.Forward // of its ports on the host, while it runs
+	release  func()           // gives the image back
 	// cancel cuts short what op's holder does.
 	cancel context.CancelFunc
 	// ending: it was decided that the sandbox goes or stops; no use may begin.
@@ -110,7 +112,7 @@ func (b *box) snapshot() sandbox.Sandbox {
 	defer b.mu.Unlock()
 	sb := b.rec
 	sb.Labels = maps.Clone(sb.Labels)
-	sb.Env, sb.Aliases = slices.Clone(sb.Env), slices.Clone(sb.Aliases)
+	sb.Env, sb.Aliases, sb.Ports = slices.Clone(sb.Env), slices.Clone(sb.Aliases), slices.Clone(sb.Ports)
 	sb.Require, sb.NotEnforced = slices.Clone(sb.Require), slices.Clone(sb.NotEnforced)
 	if !b.used.IsZero() {
 		sb.LastActivity = b.used.Round(0)
@@ -135,21 +137,6 @@ func (b *box) running() *live.Box {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.live
-}
-
-func (b *box) setLive(l *live.Box) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.live = l
-}
-
-// takeLive is running, and forgets it: the end that comes is by order.
-func (b *box) takeLive() *live.Box {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	l := b.live
-	b.live = nil
-	return l
 }
 
 func (b *box) releaseImage() {

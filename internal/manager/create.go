@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"agentbox/internal/ids"
 	"agentbox/internal/live"
+	"agentbox/internal/ports"
 	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
 )
@@ -136,7 +138,7 @@ func record(c sandbox.Caller, r sandbox.CreateRequest, p plan) sandbox.Sandbox {
 	rec := sandbox.Sandbox{
 		UID: uid, Short: ids.Short(uid), Label: newLabel(), Name: r.Name, Aliases: r.Aliases, Owner: c.Owner,
 		Status: sandbox.Creating, Image: p.Image, User: p.User, Workdir: p.Workdir, Env: p.Env, Labels: maps.Clone(r.Labels),
-		Limits: p.Limits, Require: p.Require, OnIdle: p.onIdle, IdleTimeout: p.idle, Lifetime: p.lifetime,
+		Ports: slices.Clone(r.Ports), Limits: p.Limits, Require: p.Require, OnIdle: p.onIdle, IdleTimeout: p.idle, Lifetime: p.lifetime,
 		Created: t, LastActivity: t, Epoch: 1,
 	}
 	if p.lifetime != sandbox.Never {
@@ -214,21 +216,26 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	b.release = release
 	b.mu.Unlock()
 	rec := b.snapshot()
+	open, got, err := m.listen(rec.Ports, true)
+	if err != nil {
+		return err
+	}
 	spec := p.Spec(rec.UID, img)
 	l, err := m.host.Create(ctx, spec)
 	if err != nil {
-		return err
+		return errors.Join(err, closeAll(open))
 	}
 	err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) {
 		sb.Started, sb.NotEnforced, sb.ImageDigest = now().Round(0), m.Capabilities().NotEnforced, img.Digest
-		sb.User, sb.Workdir, sb.Env = spec.User, spec.Workdir, spec.Env
+		sb.ImagePath = img.Path
+		sb.User, sb.Workdir, sb.Env, sb.Ports = spec.User, spec.Workdir, spec.Env, got
 	})
 	if err != nil {
 		l.End(sandbox.ReasonUnmade, "")
-		return err
+		return errors.Join(err, closeAll(open))
 	}
 	b.begun()
-	m.runs(b, l)
+	m.runs(b, l, open)
 	return nil
 }
 
@@ -245,10 +252,11 @@ func (m *Manager) place(ctx context.Context) error {
 func (m *Manager) leave() { <-m.creates }
 
 // runs notes that a sandbox runs from now on, and watches for its end.
-func (m *Manager) runs(b *box, l *live.Box) {
+func (m *Manager) runs(b *box, l *live.Box, open []*ports.Forward) {
 	b.mu.Lock()
-	b.live, b.ending = l, b.doom.reason != ""
+	b.live, b.forwards, b.ending = l, open, b.doom.reason != ""
 	b.mu.Unlock()
+	m.serve(b, open)
 	m.nudge()
 	m.spawn(func() {
 		select {

@@ -78,7 +78,7 @@ func (m *Manager) end(ctx context.Context, b *box) (err error) {
 			return err
 		}
 	}
-	if l := b.takeLive(); l != nil {
+	if l := m.halt(b); l != nil {
 		l.End(why.reason, why.text)
 	}
 	if err := m.opts.Runtime.Destroy(ctx, b.uid()); err != nil {

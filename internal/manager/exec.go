@@ -29,8 +29,13 @@ const execIDLen = 10
 
 // StartExec starts a command in the caller's sandbox and returns when it runs or
 // waits for its turn. The caller either waits for it to end or leaves it with
-// Detach or Abandon. One with Background is detached already.
+// Detach or Abandon. One with Background is detached already. A timeout of 0 is
+// the policy's, for a background command none.
 func (m *Manager) StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output) (*Exec, error) {
+	cmd, err := m.policy.command(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("run a command: %w", err)
+	}
 	e, err := m.exec(ctx, c, id, func(l *live.Box) (*client.Process, error) {
 		return l.Start(ctx, ids.Hex(execIDLen), cmd, out)
 	})
@@ -87,14 +92,21 @@ func (e *Exec) follow() {
 	defer e.lease.Release()
 	e.res, e.err = e.live.Wait(e.m.ctx, e.p)
 	close(e.done)
-	if e.err == nil && e.res.Outcome == sandbox.OOM {
-		ev := e.m.event(e.lease.Sandbox(), sandbox.EventOOM)
-		ev.Reason, ev.Detail = sandbox.ReasonOOM, e.res.Reason
-		e.m.addEvent(e.m.ctx, e.lease.b, ev)
-	}
 	if e.err != nil {
 		e.m.outlast(e.lease.b, e.p.ID())
+		return
 	}
+	e.m.noteOOM(e.lease.b, e.res)
+}
+
+// noteOOM records that a command reached the memory limit.
+func (m *Manager) noteOOM(b *box, r *sandbox.Result) {
+	if r.Outcome != sandbox.OOM {
+		return
+	}
+	ev := m.event(b.snapshot(), sandbox.EventOOM)
+	ev.Reason, ev.Detail = sandbox.ReasonOOM, r.Reason
+	m.addEvent(m.ctx, b, ev)
 }
 
 // outlast returns when a command that nobody follows has ended.
@@ -102,8 +114,13 @@ func (m *Manager) outlast(b *box, execID string) {
 	for m.ctx.Err() == nil {
 		l, err := m.reach(m.ctx, b)
 		if err == nil {
-			_, err = l.Session().WaitExec(m.ctx, execID, 0, false)
-			if err == nil || open(l) {
+			var info client.ExecInfo
+			info, err = l.Session().WaitExec(m.ctx, execID, 0, false)
+			if err == nil {
+				l.Judge(m.ctx, &info.Result)
+				m.noteOOM(b, &info.Result)
+			}
+			if err == nil || connected(l) {
 				return // it ended, or is not known any more
 			}
 		} else if b.status() != sandbox.Live || b.isGone() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -87,6 +88,9 @@ func TestBackground(t *testing.T) {
 	}
 	d.kill()
 	d = r.open()
+	if again := d.get(sb.UID); again.Epoch <= sb.Epoch {
+		t.Errorf("the sessions have the epochs %d and %d", sb.Epoch, again.Epoch)
+	}
 	if info, err := d.ExecInfo(t.Context(), acme, sb.UID, done, true); err != nil || info.Result.ExitCode != 7 || string(info.Result.Stdout) != "result\n" {
 		t.Errorf("a result of before: %+v, %v", info, err)
 	}
@@ -159,6 +163,32 @@ func TestSignalAndTimeout(t *testing.T) {
 	}
 }
 
+func TestPolicyOfCommands(t *testing.T) {
+	r := newRig(t)
+	r.policy.ExecTimeout, r.policy.MaxExecTimeout = 100*time.Millisecond, time.Hour
+	d := r.open()
+	sb := d.create(sandbox.CreateRequest{})
+	if res := d.sh(sb.UID, "sleep infinity"); res.Outcome != sandbox.TimedOut {
+		t.Errorf("without a timeout: %+v", res)
+	}
+	for _, wrong := range []time.Duration{-1, 2 * time.Hour, 1 << 62} {
+		_, err := d.Exec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "true", Timeout: wrong}, nil)
+		var inv *sandbox.InvalidError
+		if !errors.As(err, &inv) || inv.Field != "timeout" {
+			t.Errorf("%v: %v", wrong, err)
+		}
+	}
+	// B056: a command in the background does not end by the default.
+	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity", Background: true}, nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := d.WaitExec(t.Context(), acme, sb.UID, e.ID(), 300*time.Millisecond, false)
+	if err != nil || info.Result.Outcome != sandbox.Running {
+		t.Errorf("in the background: %+v, %v", info, err)
+	}
+}
+
 // A session that breaks while the sandbox lives is replaced at the next use.
 func TestBrokenSession(t *testing.T) {
 	d := newRig(t).open()
@@ -200,7 +230,7 @@ func TestPortsAndFiles(t *testing.T) {
 	if _, err := c.Write([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Read(back); err != nil || string(back) != "hello" {
+	if _, err := io.ReadFull(c, back); err != nil || string(back) != "hello" {
 		t.Errorf("got %q, %v", back, err)
 	}
 	if _, err := d.Dial(t.Context(), acme, sb.UID, 8081); !errdefs.IsUnavailable(err) {
@@ -216,6 +246,69 @@ func TestPortsAndFiles(t *testing.T) {
 	}
 	if res := d.sh(sb.UID, "cat /workspace/f"); string(res.Stdout) != "text" {
 		t.Errorf("got %+v", res)
+	}
+}
+
+// A command that the host's out-of-memory killer took is told as such, whether
+// somebody waited for it or asks later; one that somebody else killed is not.
+func TestOutOfMemory(t *testing.T) {
+	d := newRig(t).open()
+	sb := d.create(sandbox.CreateRequest{})
+	run := func(c sandbox.Command) string {
+		c.Argv = []string{"sleep", "infinity"}
+		e, err := d.StartExec(t.Context(), acme, sb.UID, c, nothing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !c.Background {
+			t.Cleanup(func() {
+				if res, err := e.Wait(context.Background()); err != nil || res.Outcome != sandbox.OOM {
+					t.Errorf("who waited: %+v, %v", res, err)
+				}
+			})
+		}
+		return e.ID()
+	}
+	kill := func(id string) client.ExecInfo {
+		if err := d.SignalExec(t.Context(), acme, sb.UID, id, 9, false); err != nil {
+			t.Fatal(err)
+		}
+		info, err := d.WaitExec(t.Context(), acme, sb.UID, id, 0, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	if info := kill(run(sandbox.Command{Background: true})); info.Result.Outcome != sandbox.Signaled {
+		t.Errorf("a common kill is %+v", info.Result)
+	}
+	for _, c := range []sandbox.Command{{}, {Background: true}} {
+		id := run(c)
+		d.life.mu.Lock()
+		d.life.ooms++
+		d.life.mu.Unlock()
+		if info := kill(id); info.Result.Outcome != sandbox.OOM || info.Result.Reason == "" {
+			t.Errorf("the host's kill is %+v", info.Result)
+		}
+		if info, err := d.ExecInfo(t.Context(), acme, sb.UID, id, false); err != nil || info.Result.Outcome != sandbox.OOM {
+			t.Errorf("later it is %+v, %v", info.Result, err)
+		}
+	}
+	until(t, "the events are recorded", func() bool {
+		evs, err := d.Events(t.Context(), acme, sb.UID, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, ev := range evs {
+			if ev.Type == sandbox.EventOOM {
+				n++
+			}
+		}
+		return n == 2
+	})
+	if st, err := d.Stats(t.Context(), acme, sb.UID); err != nil || st.OOMKills != 2 || st.Memory != 123 {
+		t.Errorf("stats are %+v, %v", st, err)
 	}
 }
 

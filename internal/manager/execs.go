@@ -15,21 +15,29 @@ import (
 // Execs lists the commands of the caller's sandbox that run or ended not long
 // ago, oldest first.
 func (m *Manager) Execs(ctx context.Context, c sandbox.Caller, id string) ([]client.ExecInfo, error) {
-	_, l, err := m.peek(ctx, c, id)
+	l, err := m.peek(ctx, c, id)
 	if err != nil {
 		return nil, fmt.Errorf("list commands: %w", err)
 	}
-	return l.Session().Execs(ctx)
+	all, err := l.Session().Execs(ctx)
+	for i := range all {
+		l.Judge(ctx, &all[i].Result)
+	}
+	return all, err
 }
 
 // ExecInfo describes a command. With output the result has the text that is
 // still there.
 func (m *Manager) ExecInfo(ctx context.Context, c sandbox.Caller, id, execID string, output bool) (client.ExecInfo, error) {
-	_, l, err := m.peek(ctx, c, id)
+	l, err := m.peek(ctx, c, id)
 	if err != nil {
 		return client.ExecInfo{}, fmt.Errorf("describe exec %s: %w", execID, err)
 	}
-	return l.Session().WaitExec(ctx, execID, time.Nanosecond, output)
+	info, err := l.Session().WaitExec(ctx, execID, time.Nanosecond, output)
+	if err == nil {
+		l.Judge(ctx, &info.Result)
+	}
+	return info, err
 }
 
 // WaitExec waits until a command has ended or the time is over, 0 for as long as
@@ -44,6 +52,7 @@ func (m *Manager) WaitExec(ctx context.Context, c sandbox.Caller, id, execID str
 	if err != nil {
 		return info, m.explain(l, err)
 	}
+	l.live.Judge(ctx, &info.Result)
 	return info, nil
 }
 

@@ -99,26 +99,28 @@ func (b *box) finish() bool {
 }
 
 // peek is a look at a running sandbox, which is no use of it.
-func (m *Manager) peek(ctx context.Context, c sandbox.Caller, id string) (*box, *live.Box, error) {
+func (m *Manager) peek(ctx context.Context, c sandbox.Caller, id string) (*live.Box, error) {
 	b, err := m.find(ctx, c, id)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	b.mu.Lock()
 	err = b.usable()
 	b.mu.Unlock()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	l, err := m.reach(ctx, b)
-	return b, l, err
+	return m.reach(ctx, b)
 }
 
 // reach returns the running sandbox with a session that is open, a new one if the
 // last one broke.
 func (m *Manager) reach(ctx context.Context, b *box) (*live.Box, error) {
-	if l := b.running(); l != nil && open(l) {
+	if l := b.running(); l != nil && connected(l) {
 		return l, nil
+	}
+	if m.ctx.Err() != nil {
+		return nil, errDraining
 	}
 	if err := b.lock(ctx); err != nil {
 		return nil, err
@@ -130,7 +132,7 @@ func (m *Manager) reach(ctx context.Context, b *box) (*live.Box, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case l != nil && open(l):
+	case l != nil && connected(l):
 		return l, nil // somebody else was faster
 	}
 	ctx = b.work(ctx)
@@ -148,7 +150,7 @@ func (m *Manager) reach(ctx context.Context, b *box) (*live.Box, error) {
 	return l, l.Renew(ctx, rec.Epoch)
 }
 
-func open(l *live.Box) bool {
+func connected(l *live.Box) bool {
 	select {
 	case <-l.Session().Done():
 		return false
@@ -166,9 +168,17 @@ type Conn struct {
 // Dial connects to a TCP port on the loopback interface of the caller's sandbox.
 // The context bounds the connecting only.
 func (m *Manager) Dial(ctx context.Context, c sandbox.Caller, id string, port int) (*Conn, error) {
-	l, err := m.Acquire(ctx, c, id)
+	b, err := m.find(ctx, c, id)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("dial port %d: %w", port, err)
+	}
+	return m.dial(ctx, b, port)
+}
+
+func (m *Manager) dial(ctx context.Context, b *box, port int) (*Conn, error) {
+	l, err := m.lease(ctx, b)
+	if err != nil {
+		return nil, fmt.Errorf("dial port %d: %w", port, err)
 	}
 	conn, err := l.Session().DialPort(ctx, port)
 	if err != nil {
@@ -187,7 +197,7 @@ func (c *Conn) Close() error {
 // Ports lists the TCP ports on which something listens in the caller's sandbox.
 // truncated tells that there are more.
 func (m *Manager) Ports(ctx context.Context, c sandbox.Caller, id string) (list []client.Port, truncated bool, err error) {
-	_, l, err := m.peek(ctx, c, id)
+	l, err := m.peek(ctx, c, id)
 	if err != nil {
 		return nil, false, fmt.Errorf("list ports: %w", err)
 	}

@@ -20,6 +20,8 @@ import (
 // Images gives an image for as long as a sandbox uses it.
 type Images interface {
 	Acquire(ctx context.Context, name string) (img image.Image, release func(), err error)
+	// Hold goes on with what another process acquired, by the image's Path.
+	Hold(ctx context.Context, path string) (release func(), err error)
 }
 
 // Store keeps what must outlive the process. What a call has recorded is there
@@ -98,6 +100,15 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 // Capabilities of the back end.
 func (m *Manager) Capabilities() runtime.Capabilities { return m.opts.Runtime.Capabilities() }
 
+// Counts tells how many sandboxes of all owners are in each state.
+func (m *Manager) Counts() map[sandbox.State]int {
+	n := map[sandbox.State]int{}
+	for _, b := range m.index.all() {
+		n[b.status()]++
+	}
+	return n
+}
+
 // Drain refuses new sandboxes from now on. What there is goes on.
 func (m *Manager) Drain() { m.draining.Store(true) }
 
@@ -109,12 +120,12 @@ func (m *Manager) Close() error {
 	m.closed = true
 	m.life.Unlock()
 	m.stop()
+	m.tasks.Wait()
 	for _, b := range m.index.all() {
-		if l := b.running(); l != nil {
+		if l := m.halt(b); l != nil {
 			l.LetGo()
 		}
 	}
-	m.tasks.Wait()
 	m.host.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"agentbox/internal/live"
+	"agentbox/internal/ports"
 	"agentbox/internal/sandbox"
 )
 
@@ -30,6 +31,12 @@ type Policy struct {
 	// MaxIdleTimeout and MaxLifetime bound what a caller may ask for; 0: nothing
 	// does.
 	MaxIdleTimeout, MaxLifetime time.Duration
+	// Ports of the host that sandboxes may have: ports.DefaultRange.
+	Ports ports.Range
+	// ExecTimeout is that of commands whose caller does not say: an hour.
+	// MaxExecTimeout is the longest that a caller may ask for: a day, which is
+	// also the most that there can be.
+	ExecTimeout, MaxExecTimeout time.Duration
 }
 
 // Defaults of [Policy].
@@ -45,7 +52,24 @@ func (p Policy) withDefaults() Policy {
 	p.MaxPerOwner = cmp.Or(p.MaxPerOwner, DefaultMaxPerOwner)
 	p.IdleTimeout = shorter(cmp.Or(p.IdleTimeout, sandbox.DefaultIdleTimeout), p.MaxIdleTimeout)
 	p.Lifetime = shorter(cmp.Or(p.Lifetime, sandbox.DefaultLifetime), p.MaxLifetime)
+	p.Ports = cmp.Or(p.Ports, ports.DefaultRange)
+	p.MaxExecTimeout = shorter(cmp.Or(p.MaxExecTimeout, sandbox.MaxTimeout), sandbox.MaxTimeout)
+	p.ExecTimeout = shorter(cmp.Or(p.ExecTimeout, sandbox.DefaultTimeout), p.MaxExecTimeout)
 	return p
+}
+
+// command is a caller's command after the policy. One in the background runs
+// without an end unless the caller wants one; others always have one.
+func (p *Policy) command(c sandbox.Command) (sandbox.Command, error) {
+	switch {
+	case c.Timeout == 0 && c.Background:
+		c.Timeout = -1
+	case c.Timeout == 0:
+		c.Timeout = p.ExecTimeout
+	case c.Timeout < 0 && !c.Background, c.Timeout > p.MaxExecTimeout:
+		return c, &sandbox.InvalidError{Field: "timeout", Value: c.Timeout.String(), Allowed: "more than 0 and at most " + p.MaxExecTimeout.String()}
+	}
+	return c, nil
 }
 
 // shorter lowers a default to the maximum, if there is one.
@@ -130,6 +154,9 @@ func (m *Manager) plan(r sandbox.CreateRequest) (plan, error) {
 	var p plan
 	err := r.Check()
 	if err != nil {
+		return p, err
+	}
+	if err := m.policy.checkPorts(r.Ports); err != nil {
 		return p, err
 	}
 	p.onIdle = cmp.Or(r.OnIdle, sandbox.IdleDestroy)

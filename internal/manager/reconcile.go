@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -74,6 +75,9 @@ func (m *Manager) recover(ctx context.Context, b *box, info runtime.Info) error 
 		return m.finish(ctx, b, doom{rec.Reason, rec.ReasonText})
 	case sandbox.Failed:
 		return nil
+	}
+	m.hold(ctx, b)
+	switch rec.Status {
 	case sandbox.Stopping:
 		return m.resumeStop(ctx, b, info)
 	case sandbox.Starting:
@@ -87,6 +91,24 @@ func (m *Manager) recover(ctx context.Context, b *box, info runtime.Info) error 
 	}
 	return m.finish(ctx, b, lost(info))
 }
+
+// hold keeps the image of a sandbox that was there before. Without it a sandbox
+// that runs goes on; one that is stopped may not start again.
+func (m *Manager) hold(ctx context.Context, b *box) {
+	sb := b.snapshot()
+	release, err := m.opts.Images.Hold(ctx, sb.ImagePath)
+	if err != nil {
+		m.log.Warn("hold the image of a sandbox", "sandbox", sb.Short, "error", err)
+		return
+	}
+	b.mu.Lock()
+	b.release = release
+	b.mu.Unlock()
+}
+
+// adoptTimeout bounds taking over one sandbox: its agent needs milliseconds, and
+// one that does not answer must not keep the daemon from beginning.
+const adoptTimeout = 10 * time.Second
 
 // lost is why a sandbox that should be there is not, as far as the back end can
 // tell.
@@ -146,7 +168,9 @@ func (m *Manager) takeOver(ctx context.Context, b *box, c *live.Config) error {
 	if err := m.save(ctx, b, rec, m.event(rec, sandbox.EventAdopted)); err != nil {
 		return err
 	}
-	err := m.adopt(ctx, b, c)
+	soon, cancel := context.WithTimeout(ctx, adoptTimeout)
+	defer cancel()
+	err := m.adopt(soon, b, c)
 	if err == nil {
 		return nil
 	}
@@ -170,7 +194,7 @@ func (m *Manager) adopt(ctx context.Context, b *box, c *live.Config) error {
 		l.LetGo()
 		return fmt.Errorf("list the commands that run: %w", err)
 	}
-	m.runs(b, l)
+	m.runs(b, l, m.listenAgain(ctx, b))
 	for _, e := range execs {
 		if e.Result.Outcome == sandbox.Running && b.begin() == nil {
 			lease := &Lease{m: m, b: b, live: l}

@@ -53,22 +53,34 @@ type daemon struct {
 }
 
 // open starts a daemon, which ends with the test at the latest.
-func (r *rig) open() *daemon {
+func (r *rig) open(before ...func(*life)) *daemon {
+	r.t.Helper()
+	d, err := r.tryOpen(before...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { d.close() })
+	return d
+}
+
+func (r *rig) tryOpen(before ...func(*life)) (*daemon, error) {
 	r.t.Helper()
 	s, err := store.Open(r.t.Context(), r.path)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	l := &life{fail: map[string]error{}, hooks: map[string]func(){}}
+	for _, f := range before {
+		f(l)
+	}
 	d := &daemon{t: r.t, life: l, store: s, rt: r.host.Open()}
 	d.Manager, err = manager.Open(r.t.Context(), manager.Options{
 		Runtime: &mortalRuntime{d.rt, l}, Images: l, Store: &mortalStore{s, l}, Policy: r.policy, Memory: r.memory,
 	})
 	if err != nil {
-		r.t.Fatal(err)
+		return nil, errors.Join(err, d.rt.Close(), s.Close())
 	}
-	r.t.Cleanup(func() { d.close() })
-	return d
+	return d, nil
 }
 
 // close ends the daemon in an orderly way.
@@ -99,6 +111,7 @@ type life struct {
 	fail  map[string]error
 	hooks map[string]func()
 	held  int // images
+	ooms  int64
 }
 
 var errDead = errors.New("the daemon is dead")
@@ -182,6 +195,14 @@ func (l *life) Acquire(_ context.Context, name string) (image.Image, func(), err
 	}), nil
 }
 
+func (l *life) Hold(_ context.Context, path string) (func(), error) {
+	if path != "/images/default" {
+		return nil, errdefs.ErrNotFound
+	}
+	_, release, err := l.Acquire(context.Background(), "default")
+	return release, err
+}
+
 type mortalRuntime struct {
 	runtime.Runtime
 	l *life
@@ -215,6 +236,13 @@ func (r *mortalRuntime) List(ctx context.Context) ([]runtime.Info, error) {
 		return nil, err
 	}
 	return r.Runtime.List(ctx)
+}
+
+// Stats implements runtime.StatsReader.
+func (r *mortalRuntime) Stats(context.Context, string) (runtime.Stats, error) {
+	r.l.mu.Lock()
+	defer r.l.mu.Unlock()
+	return runtime.Stats{Memory: 123, OOMKills: r.l.ooms}, nil
 }
 
 type mortalStore struct {

@@ -57,10 +57,14 @@ func (m *Manager) changeNow(ctx context.Context, b *box, f func(context.Context,
 	if b.isGone() {
 		return b.goneErr()
 	}
-	if b.why().reason != "" {
+	err := error(nil)
+	if b.why().reason == "" {
+		err = f(b.work(ctx), b)
+	}
+	if b.why().reason != "" { // before or meanwhile: then a failure is no wonder
 		return b.stateErr("Sandbox is being destroyed")
 	}
-	return f(b.work(ctx), b)
+	return err
 }
 
 // stateErr says that the state of the sandbox does not allow a call.
@@ -77,7 +81,7 @@ func (m *Manager) stopNow(ctx context.Context, b *box, why doom) error {
 	if err := m.transition(ctx, b, sandbox.Stopping, why, nil); err != nil {
 		return err
 	}
-	if l := b.takeLive(); l != nil {
+	if l := m.halt(b); l != nil {
 		l.End(why.reason, why.text)
 	}
 	if err := m.opts.Runtime.Stop(ctx, b.uid()); err != nil {
@@ -109,7 +113,7 @@ func (m *Manager) startNow(ctx context.Context, b *box) error {
 		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = now().Round(0) })
 		if err == nil {
 			b.begun()
-			m.runs(b, l)
+			m.runs(b, l, m.listenAgain(ctx, b))
 			return nil
 		}
 		l.LetGo()

@@ -28,10 +28,12 @@ type Dialer func(ctx context.Context, port int) (Conn, error)
 
 const (
 	// maxConns bounds the connections of one mapping. Further clients wait in
-	// the kernel's queue.
-	maxConns = 64
+	// the kernel's queue. It is less than what a sandbox takes (224).
+	maxConns = 200
 	// dialTimeout bounds the connecting inside.
 	dialTimeout = 15 * time.Second
+	// busy is how long to wait when the sandbox has no place for a connection.
+	busy = 50 * time.Millisecond
 	// tries is how often a free port is looked for in a range of ports.
 	tries = 50
 )
@@ -158,7 +160,7 @@ func (f *Forward) serve(client *net.TCPConn) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(f.ctx, dialTimeout)
 	defer cancel()
-	server, err := f.dial(ctx, int(f.Guest))
+	server, err := f.connect(ctx)
 	if err != nil {
 		_ = client.SetLinger(0)
 		return
@@ -177,6 +179,22 @@ func (f *Forward) serve(client *net.TCPConn) {
 	}()
 	pass(client, server, client, server)
 	<-done
+}
+
+// connect dials, and waits while the sandbox has connections enough: some may be
+// on their way out, or belong to other mappings.
+func (f *Forward) connect(ctx context.Context) (Conn, error) {
+	for {
+		c, err := f.dial(ctx, int(f.Guest))
+		if !errdefs.IsResourceExhausted(err) {
+			return c, err
+		}
+		select {
+		case <-time.After(busy):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // pass moves bytes in one direction and the end of them with it. When it breaks

@@ -33,6 +33,7 @@ func TestParse(t *testing.T) {
 		"[::1]:8080:80":       "[::1]:8080:80",
 		"[::]:0:65535":        "[::]:0:65535",
 		"192.168.1.7:1025:22": "192.168.1.7:1025:22",
+		"8080:80/tcp":         "127.0.0.1:8080:80",
 	} {
 		m, err := ports.Parse(in)
 		if err != nil || m.String() != want {
@@ -41,11 +42,19 @@ func TestParse(t *testing.T) {
 	}
 	for _, in := range []string{
 		"", ":", "x", "0", "-1", "+80", "65536", "8080:", "8080:0", "x:80", "99999:80", "1:2:3:4", "::1:8080:80", "[::1]:80",
-		"[::1:8080:80", "[127.0.0.1]:8080:80", "[fe80::1%lo]:8080:80", "localhost:8080:80", "80/udp", "8000-8010:8000-8010", " 80", "8_0",
+		"[::1:8080:80", "[127.0.0.1]:8080:80", "[fe80::1%lo]:8080:80", "localhost:8080:80", "/tcp", "80/tcp/tcp", "8080/tcp:80", "8000-8010:8000-8010", " 80", "8_0",
 	} {
 		_, err := ports.Parse(in)
 		var bad *sandbox.InvalidError
 		if !errors.As(err, &bad) || bad.Field != "publish" || !strings.Contains(err.Error(), "[HOST_IP:][HOST:]GUEST") {
+			t.Errorf("%q: %v", in, err)
+		}
+	}
+}
+
+func TestParseUDP(t *testing.T) {
+	for _, in := range []string{"53/udp", "5353:53/UDP", "80/sctp"} {
+		if _, err := ports.Parse(in); err == nil || !strings.Contains(err.Error(), in+`": allowed is TCP only`) {
 			t.Errorf("%q: %v", in, err)
 		}
 	}
@@ -228,6 +237,73 @@ func TestIdleClients(t *testing.T) {
 	_, _ = io.WriteString(c, "x")
 	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 		t.Error(err)
+	}
+}
+
+// 200 connections work at once, each to its own end, and so does a sandbox that
+// has no place for some of them for a while.
+func TestManyAtOnce(t *testing.T) {
+	const many = 200
+	inner, places, refused := server(t, echo), make(chan struct{}, many), make(chan struct{}, 1)
+	for range many - 5 {
+		places <- struct{}{}
+	}
+	f := open(t, 80, func(ctx context.Context, port int) (ports.Conn, error) {
+		select {
+		case <-places:
+			return inner(ctx, port)
+		default:
+			select {
+			case refused <- struct{}{}:
+			default:
+			}
+			return nil, errdefs.ErrResourceExhausted
+		}
+	})
+	var all []*net.TCPConn
+	for range many {
+		all = append(all, connect(t, f))
+	}
+	for i, c := range all {
+		_, _ = fmt.Fprintf(c, "%03d", i)
+	}
+	answered := func(i int) bool {
+		got := make([]byte, 3)
+		_, err := io.ReadFull(all[i], got)
+		return err == nil && string(got) == fmt.Sprintf("%03d", i)
+	}
+	<-refused
+	for range 5 {
+		places <- struct{}{}
+	}
+	for i := range all {
+		if !answered(i) {
+			t.Errorf("connection %d was not answered", i)
+		}
+	}
+}
+
+// The server may end its direction first, too.
+func TestServerHalfCloses(t *testing.T) {
+	got := make(chan string, 1)
+	f := open(t, 80, server(t, func(c *net.TCPConn) {
+		_, _ = io.WriteString(c, "greeting")
+		_ = c.CloseWrite()
+		b, _ := io.ReadAll(c)
+		got <- string(b)
+	}))
+	c := connect(t, f)
+	if b, err := io.ReadAll(c); err != nil || string(b) != "greeting" {
+		t.Errorf("got %q, %v", b, err)
+	}
+	if _, err := io.WriteString(c, "reply"); err != nil {
+		t.Error(err)
+	}
+	if err := c.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	if b := <-got; b != "reply" {
+		t.Errorf("the server read %q", b)
 	}
 }
 

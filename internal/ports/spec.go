@@ -25,10 +25,15 @@ const allowed = "[HOST_IP:][HOST:]GUEST, such as 8000, 8080:8000, 0:8000 for any
 	"an IPv6 address stands in brackets; a port is a number from 1 to 65535"
 
 // Parse reads a mapping of the form [HOST_IP:][HOST:]GUEST. Without HOST the
-// port is the guest's own; an empty HOST or 0 is any free port. An error is a
-// [sandbox.InvalidError].
+// port is the guest's own; an empty HOST or 0 is any free port. All is TCP, which
+// /tcp at the end may say. An error is a [sandbox.InvalidError].
 func Parse(s string) (Mapping, error) {
 	bad := &sandbox.InvalidError{Field: "publish", Value: s, Allowed: allowed}
+	s = strings.TrimSuffix(s, "/tcp")
+	if strings.Contains(s, "/") {
+		bad.Allowed = "TCP only: " + allowed
+		return Mapping{}, bad
+	}
 	head, last := cutLast(s)
 	guest, ok := parsePort(last)
 	if !ok || guest == 0 {

@@ -54,6 +54,7 @@ const (
 	MinMemory            = 32 * MiB
 	MinCPUs      float64 = 0.01
 	MinDisk              = 1 * MiB
+	MinShm               = 4 * KiB
 	MinPids      int64   = 8
 	MinOpenFiles int64   = 64
 )
@@ -61,7 +62,7 @@ const (
 // MaxLimits are the operator's maximums that hold without configuration, given
 // the host's memory in bytes and its number of cores.
 func MaxLimits(hostMemory int64, hostCPUs int) Limits {
-	m := hostMemory - hostMemory/10
+	m := (hostMemory - hostMemory/10) / MiB * MiB // a size that people can read
 	return Limits{
 		Memory:    m,
 		CPUs:      float64(hostCPUs),
@@ -116,7 +117,7 @@ func (l Limits) Check(maximum Limits) error {
 	}{
 		{"memory", l.Memory, MinMemory, maximum.Memory, true},
 		{"disk", l.Disk, MinDisk, maximum.Disk, true},
-		{"shm", l.Shm, 0, maximum.Shm, true},
+		{"shm", l.Shm, MinShm, maximum.Shm, true},
 		{"run", l.Run, MiB, maximum.Run, true},
 		{"pids", l.Pids, MinPids, maximum.Pids, false},
 		{"open_files", l.OpenFiles, MinOpenFiles, maximum.OpenFiles, false},

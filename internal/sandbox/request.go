@@ -19,6 +19,8 @@ type CreateRequest struct {
 	// Env is added to the image's environment, "NAME=value".
 	Env           []string
 	User, Workdir string // instead of the image's
+	// Ports of the sandbox that are to be had on the host's loopback interface.
+	Ports []Port
 	// Limits that the caller chose. One above the operator's maximum, or that
 	// this host can't enforce, is refused.
 	Limits Limits
@@ -64,6 +66,7 @@ type Page struct {
 
 // Bounds of what a caller may attach to a sandbox.
 const (
+	MaxPorts      = 32
 	MaxLabels     = 64
 	MaxLabelKey   = 128
 	MaxLabelValue = 1024

@@ -23,6 +23,8 @@ type Sandbox struct {
 
 	Image       string // by the name that was asked for, or what an alias stands for
 	ImageDigest string
+	// ImagePath is the root file system on the host, for the daemon's eyes only.
+	ImagePath string
 	// User and Workdir are what commands have unless they ask for something
 	// else. Env is the whole environment, the image's included. It may hold
 	// secrets: no door shows it, no log has it.
@@ -33,6 +35,10 @@ type Sandbox struct {
 	// Require names the limits that the caller asked for, NotEnforced those that
 	// this host can't enforce (Limit…).
 	Require, NotEnforced []string
+
+	// Ports lead from the host's loopback interface into the sandbox while it
+	// runs.
+	Ports []Port
 
 	OnIdle OnIdle
 	// IdleTimeout is how long a running sandbox may do nothing, Lifetime how
@@ -50,6 +56,10 @@ type Alias struct {
 	Kind  string // which door's form it is
 	Value string
 }
+
+// Port is a TCP port of the sandbox and one of the host that leads to it. A
+// request may leave Host 0: any that is free.
+type Port struct{ Guest, Host uint16 }
 
 // Never is a timeout that does not end anything.
 const Never time.Duration = -1

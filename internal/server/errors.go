@@ -93,6 +93,7 @@ type Problem struct {
 	RequestID string `json:"request_id" doc:"The X-Request-ID of the answer; logs have it, too."`
 	Field     string `json:"field,omitempty" doc:"The field or parameter that is wrong."`
 	Allowed   string `json:"allowed,omitempty" doc:"What would be allowed."`
+	Reason    string `json:"reason,omitempty" doc:"Why a sandbox is gone, such as destroyed, idle, lifetime, oom."`
 
 	status int
 	header http.Header
@@ -125,15 +126,8 @@ func ProblemOf(err error) *Problem {
 	if errors.As(err, &p) {
 		return p
 	}
-	var invalid *sandbox.InvalidError
-	if errors.As(err, &invalid) {
-		p = NewProblem(CodeInvalidValue, invalid.Error())
-		p.Field, p.Allowed = invalid.Field, invalid.Allowed
+	if p = domainProblem(err); p != nil {
 		return p
-	}
-	var limit *auth.RateError
-	if errors.As(err, &limit) {
-		return NewProblem(CodeRateLimited, "").RetryAfter(limit.After)
 	}
 	text := ""
 	var refusal *sandbox.Refusal
@@ -147,6 +141,57 @@ func ProblemOf(err error) *Problem {
 	case CodeUnavailable, CodeLimitExceeded, CodeQuotaExceeded:
 		p = p.RetryAfter(time.Second)
 	}
+	return p
+}
+
+// domainProblem has the errors that say more than a class.
+func domainProblem(err error) *Problem {
+	var (
+		invalid  *sandbox.InvalidError
+		gone     *sandbox.GoneError
+		state    *sandbox.StateError
+		limit    *sandbox.LimitError
+		clash    *sandbox.ClashError
+		replay   *sandbox.ReplayError
+		draining *sandbox.DrainingError
+		rate     *auth.RateError
+	)
+	switch {
+	case errors.As(err, &invalid):
+		p := NewProblem(CodeInvalidValue, invalid.Error())
+		p.Field, p.Allowed = invalid.Field, invalid.Allowed
+		return p
+	case errors.As(err, &gone):
+		return goneProblem(gone.Tombstone.Reason)
+	case errors.As(err, &state) && state.Text == sandbox.NotRunning:
+		return NewProblem(CodeNotRunning, "")
+	case errors.As(err, &state):
+		return NewProblem(CodeConflict, state.Error())
+	case errors.As(err, &limit) && limit.Quota:
+		return NewProblem(CodeQuotaExceeded, limit.Text).RetryAfter(limit.RetryAfter)
+	case errors.As(err, &limit):
+		return NewProblem(CodeLimitExceeded, limit.Text).RetryAfter(limit.RetryAfter)
+	case errors.As(err, &clash):
+		return NewProblem(CodeAlreadyExists, clash.Error())
+	case errors.As(err, &replay):
+		return NewProblem(CodeConflict, replay.Error())
+	case errors.As(err, &draining):
+		return NewProblem(CodeUnavailable, draining.Error()).RetryAfter(draining.RetryAfter)
+	case errors.As(err, &rate):
+		return NewProblem(CodeRateLimited, "").RetryAfter(rate.After)
+	}
+	return nil
+}
+
+// goneProblem says of a sandbox that was there why it isn't any more. The text
+// is the one that an unknown id gets.
+func goneProblem(why sandbox.Reason) *Problem {
+	code := CodeSandboxDestroyed
+	if why == sandbox.ReasonIdle || why == sandbox.ReasonLifetime {
+		code = CodeSandboxExpired
+	}
+	p := NewProblem(code, "")
+	p.Reason = string(why)
 	return p
 }
 

@@ -63,9 +63,9 @@ func ListenLocal(path string) (net.Listener, error) {
 	}
 	// The socket is bound under another name and made private before it gets
 	// its own: at no moment can others connect.
-	temp := fmt.Sprintf("%s.%d", path, os.Getpid())
+	temp := path + ".new"
 	if len(temp) > maxSocketPath {
-		temp = filepath.Join(filepath.Dir(path), ".s")
+		temp = filepath.Join(filepath.Dir(path), ".new")
 	}
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make the local socket: %w", err)

@@ -99,11 +99,28 @@ func TestF34_StaleSocket(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false)
 	dead.Close()
-	l, err := server.ListenLocal(path)
-	if err != nil {
-		t.Fatalf("with a stale socket: %v", err)
+	if err := os.Rename(path, path+".new"); err != nil { // killed before the socket had its name
+		t.Fatal(err)
 	}
-	l.Close()
+	for _, from := range []string{path + ".new", path} {
+		l, err := server.ListenLocal(path)
+		if err != nil {
+			t.Fatalf("with a stale socket at %s: %v", from, err)
+		}
+		if names, err := os.ReadDir(filepath.Dir(path)); err != nil || len(names) != 1 {
+			t.Errorf("there are %v, %v", names, err)
+		}
+		if err := os.Rename(path, path+".old"); err != nil { // what Close would remove
+			t.Fatal(err)
+		}
+		l.Close()
+		if err := os.Rename(path+".old", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
 	for name, put := range map[string]func() error{
 		"file":      func() error { return os.WriteFile(path, []byte("precious"), 0o600) },
 		"directory": func() error { return os.Mkdir(path, 0o700) },

@@ -15,9 +15,14 @@ func (s *Server) addOwnRoutes() {
 	s.router.Handle(Route{Pattern: "GET /health", Access: auth.Open, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		status(w, http.StatusOK, "ok")
 	})})
-	s.router.Handle(Route{Pattern: "GET /readiness", Access: auth.Open, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s.router.Handle(Route{Pattern: "GET /readiness", Access: auth.Open, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.router.isDraining() {
 			status(w, http.StatusServiceUnavailable, "stopping")
+			return
+		}
+		if err := s.opts.Ready(r.Context()); err != nil {
+			LogError(r.Context(), err)
+			status(w, http.StatusServiceUnavailable, "not ready")
 			return
 		}
 		status(w, http.StatusOK, "ready")

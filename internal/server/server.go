@@ -26,6 +26,9 @@ type Options struct {
 	Recorder Recorder // of refused authentications; nil: none
 	Log      *slog.Logger
 	Metrics  *Metrics
+	// Ready tells why the server can't do its work yet; nil: it always can.
+	// Health checks call it often.
+	Ready func(context.Context) error
 
 	// NoAuth says that the gate asks for no key. Serve then refuses to listen
 	// for other machines.
@@ -60,6 +63,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()
+	}
+	if o.Ready == nil {
+		o.Ready = func(context.Context) error { return nil }
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package store keeps what must outlive the daemon in one SQLite file: the
-// sandboxes and what is left of them, their events, and the keys of idempotent
-// requests. It decides nothing: what may follow what is its users' concern, what
-// must be unique is the schema's.
+// sandboxes and what is left of them, their events, the keys of idempotent
+// requests, and API keys. It decides nothing: what may follow what is its users'
+// concern, what must be unique is the schema's.
 //
 // # Durability
 //

@@ -136,7 +136,7 @@ func query(ctx context.Context, db interface {
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }() // rows.Err tells what went wrong
 	for rows.Next() {
 		if err := row(rows.Scan); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -29,6 +30,10 @@ func UnpackFile(r io.Reader, path string, maxBytes int64) error {
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".agentbox-*")
 	if err != nil {
+		var at *fs.PathError
+		if errors.As(err, &at) {
+			err = at.Err // the temporary name says nothing to anybody
+		}
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // when it was not renamed

@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +26,7 @@ func TestRoundTrip(t *testing.T) {
 	var buf bytes.Buffer
 	must(t, transfer.Pack(&buf, src, "top"))
 	dst := filepath.Join(t.TempDir(), "new", "out")
-	skipped, err := transfer.Unpack(&buf, dst, transfer.Bounds{})
+	skipped, err := transfer.Unpack(&buf, dst, transfer.Options{})
 	must(t, err)
 	if len(skipped) != 1 || !strings.Contains(skipped[0], "top/link") {
 		t.Errorf("skipped %q, want the link alone", skipped)
@@ -46,7 +48,7 @@ func TestPackOneFile(t *testing.T) {
 	var buf bytes.Buffer
 	must(t, transfer.Pack(&buf, f, "renamed.csv"))
 	dst := t.TempDir()
-	_, err := transfer.Unpack(&buf, dst, transfer.Bounds{})
+	_, err := transfer.Unpack(&buf, dst, transfer.Options{})
 	must(t, err)
 	if b, err := os.ReadFile(filepath.Join(dst, "renamed.csv")); err != nil || string(b) != "1,2" {
 		t.Errorf("got %q, %v", b, err)
@@ -76,7 +78,7 @@ func TestUnpackHostile(t *testing.T) {
 			outer := t.TempDir()
 			must(t, os.WriteFile(filepath.Join(outer, "outside"), []byte("canary"), 0o600))
 			dst := filepath.Join(outer, "dst")
-			_, err := transfer.Unpack(bytes.NewReader(archive(t, headers...)), dst, transfer.Bounds{})
+			_, err := transfer.Unpack(bytes.NewReader(archive(t, headers...)), dst, transfer.Options{})
 			must(t, err)
 			entries, err := os.ReadDir(outer)
 			must(t, err)
@@ -110,7 +112,7 @@ func TestUnpackSaysWhatItLeavesOut(t *testing.T) {
 		{[]*tar.Header{{Name: strings.Repeat("n", 5000), Typeflag: tar.TypeFifo}},
 			`"` + strings.Repeat("n", 256) + `"…: a FIFO; only regular files and directories are collected`},
 	} {
-		skipped, err := transfer.Unpack(bytes.NewReader(archive(t, c.headers...)), t.TempDir(), transfer.Bounds{})
+		skipped, err := transfer.Unpack(bytes.NewReader(archive(t, c.headers...)), t.TempDir(), transfer.Options{})
 		if err != nil || len(skipped) != 1 || skipped[0] != c.want {
 			t.Errorf("%q, %v; want %q", skipped, err, c.want)
 		}
@@ -119,15 +121,96 @@ func TestUnpackSaysWhatItLeavesOut(t *testing.T) {
 	for i := range 1000 {
 		many = append(many, &tar.Header{Name: fmt.Sprint(i), Typeflag: tar.TypeFifo})
 	}
-	skipped, err := transfer.Unpack(bytes.NewReader(archive(t, many...)), t.TempDir(), transfer.Bounds{})
+	skipped, err := transfer.Unpack(bytes.NewReader(archive(t, many...)), t.TempDir(), transfer.Options{})
 	if err != nil || len(skipped) != 101 || skipped[100] != "and 900 more" {
 		t.Errorf("%d lines, the last is %q, %v", len(skipped), skipped[len(skipped)-1], err)
 	}
 }
 
+// Links that are kept lead to places in the directory, alone and together.
+func TestUnpackLinks(t *testing.T) {
+	link := func(name, to string) *tar.Header {
+		return &tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: to}
+	}
+	reg := func(name string) *tar.Header {
+		return &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: 3}
+	}
+	outer := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(outer, "outside"), []byte("canary"), 0o600))
+	dst := filepath.Join(outer, "dst")
+	must(t, os.Mkdir(dst, 0o755))
+	must(t, os.Symlink("..", filepath.Join(dst, "own"))) // the user's, which the guest may know of
+	in := archive(t,
+		reg("d/f"), link("d/good", "f"), link("up", "d/f"), link("d/back", "../up"), link("dir", "d"), link("dangling", "d/none"), reg("taken"), link("taken", "d/f"),
+		link("abs", "/etc/passwd"), link("dots", "../outside"), link("d/e/two", ".."), link("steps", "d/e/two/../../outside"), link("loop", "loop"),
+		link("through", "own/outside"), link("d", "up"), link("l", "d"), reg("l/x"), link("", "x"), link("empty", ""), &tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "d/f"},
+	)
+	skipped, err := transfer.Unpack(bytes.NewReader(in), dst, transfer.Options{Links: true})
+	must(t, err)
+	for _, name := range []string{"d/good", "up", "d/back", "dir/f", "taken"} {
+		if b, err := os.ReadFile(filepath.Join(dst, name)); err != nil || string(b) != "abc" {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+	if to, err := os.Readlink(filepath.Join(dst, "dangling")); err != nil || to != "d/none" {
+		t.Errorf("a link to nothing: %q, %v", to, err)
+	}
+	for _, name := range []string{"abs", "dots", "steps", "loop", "through", "empty", "h"} {
+		if i, err := os.Lstat(filepath.Join(dst, name)); err == nil {
+			t.Errorf("%s is %v", name, i.Mode())
+		}
+	}
+	for _, want := range []string{`"abs": a link that leads out`, `"steps": a link that leads out`, `"through": a link that leads out`, `"l": file exists`, `"h": a link;`} {
+		if !strings.Contains(strings.Join(skipped, "\n"), want) {
+			t.Errorf("nothing like %s in %q", want, skipped)
+		}
+	}
+	noWayOut(t, dst, "own")
+}
+
+// noWayOut fails if a link below dir, but for one, leads out of it.
+func noWayOut(t *testing.T, dir, but string) {
+	t.Helper()
+	must(t, filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if err != nil || d.Type() != os.ModeSymlink || d.Name() == but {
+			return err
+		}
+		if to, err := filepath.EvalSymlinks(p); err == nil && to != dir && !strings.HasPrefix(to, dir+"/") {
+			t.Errorf("%s leads to %s", p, to)
+		}
+		return nil
+	}))
+}
+
+// Several names of one file stay that, as far as they are in the tree.
+func TestPackHardLinks(t *testing.T) {
+	outer := t.TempDir()
+	src := filepath.Join(outer, "src")
+	must(t, os.Mkdir(src, 0o755))
+	must(t, os.WriteFile(filepath.Join(src, "a"), []byte("abc"), 0o644))
+	must(t, os.WriteFile(filepath.Join(outer, "other"), []byte("xyz"), 0o644))
+	must(t, os.Link(filepath.Join(src, "a"), filepath.Join(src, "b")))
+	must(t, os.Link(filepath.Join(outer, "other"), filepath.Join(src, "c")))
+	var buf bytes.Buffer
+	must(t, transfer.Pack(&buf, src, "top"))
+	got := map[string]string{}
+	for tr := tar.NewReader(&buf); ; {
+		h, err := tr.Next()
+		if err != nil {
+			break
+		}
+		b, err := io.ReadAll(tr)
+		must(t, err)
+		got[h.Name] = string(h.Typeflag) + h.Linkname + string(b)
+	}
+	if want := map[string]string{"top/": "5", "top/a": "0abc", "top/b": "1top/a", "top/c": "0xyz"}; !maps.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestUnpackBounds(t *testing.T) {
 	big := &tar.Header{Name: "big", Typeflag: tar.TypeReg, Mode: 0o644, Size: 3}
-	for name, b := range map[string]transfer.Bounds{"bytes": {Bytes: 2}, "entries": {Entries: 1}} {
+	for name, b := range map[string]transfer.Options{"bytes": {Bytes: 2}, "entries": {Entries: 1}} {
 		other := *big
 		other.Name = "other"
 		_, err := transfer.Unpack(bytes.NewReader(archive(t, big, &other)), t.TempDir(), b)
@@ -138,11 +221,14 @@ func TestUnpackBounds(t *testing.T) {
 }
 
 func FuzzUnpack(f *testing.F) {
+	f.Add(archive(f, &tar.Header{Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: ".."}, &tar.Header{Name: "m", Typeflag: tar.TypeSymlink, Linkname: "d/l/../x"}))
 	f.Add(archive(f, &tar.Header{Name: "a", Typeflag: tar.TypeReg, Mode: 0o644, Size: 3}))
 	f.Add(archive(f, &tar.Header{Name: "../a", Typeflag: tar.TypeSymlink, Linkname: "/"}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		outer := t.TempDir()
-		_, _ = transfer.Unpack(bytes.NewReader(b), filepath.Join(outer, "dst"), transfer.Bounds{Bytes: 1 << 20, Entries: 100})
+		dst := filepath.Join(outer, "dst")
+		_, _ = transfer.Unpack(bytes.NewReader(b), dst, transfer.Options{Bytes: 1 << 20, Entries: 100, Links: true})
+		noWayOut(t, dst, "")
 		if entries, _ := os.ReadDir(outer); len(entries) > 1 {
 			t.Fatalf("outside the target: %v", entries)
 		}

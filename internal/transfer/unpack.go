@@ -12,24 +12,16 @@ import (
 	"strings"
 )
 
-// Bounds limit what Unpack takes.
-type Bounds struct {
-	Bytes   int64 // of file content. 0: DefaultBytes
-	Entries int   // 0: DefaultEntries
+// Options say what Unpack takes.
+type Options struct {
+	Bytes   int64 // of file content, at most. 0: DefaultBytes
+	Entries int   // at most. 0: DefaultEntries
+	// Links keeps symbolic links that lead to a place in the directory, there or
+	// not. Without it, as for others, they are left out.
+	Links bool
 }
 
-// OrDefault fills in the defaults.
-func (b Bounds) OrDefault() Bounds {
-	if b.Bytes == 0 {
-		b.Bytes = DefaultBytes
-	}
-	if b.Entries == 0 {
-		b.Entries = DefaultEntries
-	}
-	return b
-}
-
-// Defaults of Bounds: an outputs directory is documents and data sets, not a
+// Defaults of Options: an outputs directory is documents and data sets, not a
 // disk image.
 const (
 	DefaultBytes   int64 = 10 << 30
@@ -40,13 +32,21 @@ const (
 // unpacked until then stays.
 var ErrBounds = errors.New("more than may be collected")
 
+// maxLinkBytes bounds the names and targets of links, which are held to the end.
+const maxLinkBytes = 64 << 20
+
 // Unpack writes the regular files and directories of the tar stream r below
-// dir, which is made if needed. Everything else (links, devices, names that
-// lead elsewhere) is left out and returned in skipped, as printable text of
-// bounded size. No name in the stream can touch anything outside dir, and modes
-// keep only their permission bits.
-func Unpack(r io.Reader, dir string, b Bounds) (skipped []string, err error) {
-	b = b.OrDefault()
+// dir, which is made if needed, and links if that is asked for. Everything else
+// (hard links, devices, names that lead elsewhere) is left out and returned in
+// skipped, as printable text of bounded size. No name in the stream can touch
+// anything outside dir, and modes keep only their permission bits.
+func Unpack(r io.Reader, dir string, o Options) (skipped []string, err error) {
+	if o.Bytes == 0 {
+		o.Bytes = DefaultBytes
+	}
+	if o.Entries == 0 {
+		o.Entries = DefaultEntries
+	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("make the output directory: %w", err)
 	}
@@ -55,18 +55,19 @@ func Unpack(r io.Reader, dir string, b Bounds) (skipped []string, err error) {
 		return nil, fmt.Errorf("open the output directory: %w", err)
 	}
 	defer root.Close()
-	u := unpacker{root: root, left: b.Bytes}
+	u := unpacker{root: root, left: o.Bytes, keepLinks: o.Links}
 	tr := tar.NewReader(r)
 	for n := 0; ; n++ {
 		h, err := tr.Next()
 		if err == io.EOF {
+			u.makeLinks()
 			return u.skips.List(), nil
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
 			return u.skips.List(), fmt.Errorf("read the sandbox's archive: %w", err)
 		}
-		if n >= b.Entries {
-			return u.skips.List(), fmt.Errorf("%w: %d files and directories", ErrBounds, b.Entries)
+		if n >= o.Entries {
+			return u.skips.List(), fmt.Errorf("%w: %d files and directories", ErrBounds, o.Entries)
 		}
 		if err := u.take(h, tr); err != nil {
 			return u.skips.List(), err
@@ -75,9 +76,12 @@ func Unpack(r io.Reader, dir string, b Bounds) (skipped []string, err error) {
 }
 
 type unpacker struct {
-	root  *os.Root
-	left  int64
-	skips Skips
+	root      *os.Root
+	left      int64
+	skips     Skips
+	keepLinks bool
+	links     []link
+	linkBytes int
 }
 
 // kind names what is no file and no directory.
@@ -111,6 +115,12 @@ func (u *unpacker) take(h *tar.Header, data io.Reader) error {
 		return nil
 	case tar.TypeReg:
 		return u.file(h, name, data)
+	case tar.TypeSymlink:
+		if u.keepLinks {
+			u.link(h, name)
+			return nil
+		}
+		fallthrough
 	default:
 		u.skips.Add(h.Name, kind(h)+"; only regular files and directories are collected")
 		return nil

@@ -4,6 +4,7 @@ package volume
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,15 +23,25 @@ import (
 // maxName bounds the bytes of a path in an archive: what one system call takes.
 const maxName = 4095
 
+// Bounds limit an archive that is written or read.
+type Bounds struct {
+	Bytes   int64 // of file content, at most. 0: transfer.DefaultBytes
+	Entries int   // at most. 0: transfer.DefaultEntries
+}
+
+func (b Bounds) orDefault() Bounds {
+	return Bounds{Bytes: cmp.Or(b.Bytes, transfer.DefaultBytes), Entries: cmp.Or(b.Entries, transfer.DefaultEntries)}
+}
+
 // Backup writes a volume as a tar stream that Restore takes: directories,
 // regular files, links, permission bits, times, and owners as the guest sees
 // them. skipped names what is left out: devices, FIFOs, sockets, what lies too
 // deep, files that would pass the bound of bytes. More entries than allowed end
 // it with [transfer.ErrBounds]. Sandboxes may use the volume meanwhile; what they
 // change may be in the archive or not.
-func (v *Volumes) Backup(ctx context.Context, owner, name string, w io.Writer, b transfer.Bounds) (skipped []string, err error) {
+func (v *Volumes) Backup(ctx context.Context, owner, name string, w io.Writer, b Bounds) (skipped []string, err error) {
 	err = v.with(ctx, owner, name, looks, func(tree string) error {
-		skipped, err = v.pack(ctx, tree, w, b.OrDefault())
+		skipped, err = v.pack(ctx, tree, w, b.orDefault())
 		return err
 	})
 	if err != nil {
@@ -54,7 +65,7 @@ func (v *Volumes) with(ctx context.Context, owner, name string, m mode, f func(t
 	return f(tree)
 }
 
-func (v *Volumes) pack(ctx context.Context, tree string, w io.Writer, b transfer.Bounds) ([]string, error) {
+func (v *Volumes) pack(ctx context.Context, tree string, w io.Writer, b Bounds) ([]string, error) {
 	top, err := os.OpenFile(tree, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
@@ -74,7 +85,7 @@ type packer struct {
 	ctx           context.Context
 	out           *recorder
 	tw            *tar.Writer
-	bounds        transfer.Bounds // what is left
+	bounds        Bounds // what is left
 	uid, gid, ids int
 	seen          map[inode]string // first names of files that have several
 	skips         transfer.Skips

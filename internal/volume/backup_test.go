@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"agentbox/internal/sandbox"
-	"agentbox/internal/transfer"
+	"agentbox/internal/volume"
 )
 
 // canary is what must never be in an archive.
@@ -94,7 +94,7 @@ func TestHostileTree(t *testing.T) {
 		var archive bytes.Buffer // while the sandbox uses the volume
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		skipped, err := v.Backup(ctx, "default", "data", &archive, transfer.Bounds{Bytes: 100 << 20})
+		skipped, err := v.Backup(ctx, "default", "data", &archive, volume.Bounds{Bytes: 100 << 20})
 		must(t, err)
 		checkSkipped(t, skipped)
 		if bytes.Contains(archive.Bytes(), []byte(canary)) {
@@ -104,7 +104,7 @@ func TestHostileTree(t *testing.T) {
 
 		_, err = v.Create(t.Context(), "default", "copy", size(v, 256<<20))
 		must(t, err)
-		if skipped, err := v.Restore(ctx, "default", "copy", &archive, transfer.Bounds{}); err != nil || len(skipped) != 0 {
+		if skipped, err := v.Restore(ctx, "default", "copy", &archive, volume.Bounds{}); err != nil || len(skipped) != 0 {
 			t.Errorf("restore: %q, %v", skipped, err)
 		}
 		checkRestored(t, acquire(t, v, "default", "copy", "s"), secret, many)
@@ -182,7 +182,7 @@ func TestBackupOfMovingTree(t *testing.T) {
 	defer cancel()
 	for range 10_000 {
 		var archive bytes.Buffer
-		if _, err := v.Backup(ctx, "default", "data", &archive, transfer.Bounds{}); err != nil {
+		if _, err := v.Backup(ctx, "default", "data", &archive, volume.Bounds{}); err != nil {
 			t.Error(err)
 			break
 		}
@@ -237,9 +237,9 @@ func TestOwners(t *testing.T) {
 	}
 	release(t, v, "default", "a", "s")
 	var archive bytes.Buffer
-	_, err := v.Backup(t.Context(), "default", "a", &archive, transfer.Bounds{})
+	_, err := v.Backup(t.Context(), "default", "a", &archive, volume.Bounds{})
 	must(t, err)
-	_, err = v.Restore(t.Context(), "default", "b", &archive, transfer.Bounds{})
+	_, err = v.Restore(t.Context(), "default", "b", &archive, volume.Bounds{})
 	must(t, err)
 	tree = acquire(t, v, "default", "b", "s")
 	for name, want := range map[string]uint32{"user": base + 1000, "root": base, "host": base, "last": base + 65_535, "beyond": base} {

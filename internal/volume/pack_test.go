@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"agentbox/internal/transfer"
 )
 
 // What was a file when it was looked at may be anything when it is opened.
@@ -31,7 +29,7 @@ func TestReplacedBeforeItIsOpened(t *testing.T) {
 	for _, now := range []string{"other", "link", "fifo", "dir", "nothing"} {
 		var b bytes.Buffer
 		out := &recorder{w: &b}
-		p := packer{ctx: t.Context(), out: out, tw: tar.NewWriter(out), bounds: transfer.Bounds{}.OrDefault(), seen: map[inode]string{}}
+		p := packer{ctx: t.Context(), out: out, tw: tar.NewWriter(out), bounds: Bounds{}.orDefault(), seen: map[inode]string{}}
 		if err := p.file(d, now, &tar.Header{Name: now}, st); err != nil {
 			t.Errorf("%s: %v", now, err)
 		}
@@ -64,7 +62,7 @@ func FuzzUnpack(f *testing.F) {
 		root, err := os.OpenRoot(inner)
 		must(t, err)
 		defer root.Close()
-		u := unpacker{root: root, bounds: transfer.Bounds{Bytes: 1 << 20, Entries: 100}, uid: os.Getuid(), gid: os.Getgid(), ids: 1}
+		u := unpacker{root: root, bounds: Bounds{Bytes: 1 << 20, Entries: 100}, uid: os.Getuid(), gid: os.Getgid(), ids: 1}
 		_ = u.all(t.Context(), bytes.NewReader(b))
 		if names, _ := os.ReadDir(outer); len(names) != 1 {
 			t.Fatalf("outside: %v", names)

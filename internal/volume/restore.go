@@ -28,14 +28,14 @@ import (
 // can't have become its root. skipped names what was left out. More bytes or
 // entries than b allows end it with [transfer.ErrBounds], a full volume with
 // ResourceExhausted; what was unpacked until then stays.
-func (v *Volumes) Restore(ctx context.Context, owner, name string, r io.Reader, b transfer.Bounds) (skipped []string, err error) {
+func (v *Volumes) Restore(ctx context.Context, owner, name string, r io.Reader, b Bounds) (skipped []string, err error) {
 	err = v.with(ctx, owner, name, writes, func(tree string) error {
 		root, err := os.OpenRoot(tree)
 		if err != nil {
 			return err
 		}
 		defer root.Close()
-		u := unpacker{root: root, bounds: b.OrDefault(), uid: v.opts.UID, gid: v.opts.GID, ids: v.opts.IDs}
+		u := unpacker{root: root, bounds: b.orDefault(), uid: v.opts.UID, gid: v.opts.GID, ids: v.opts.IDs}
 		err = u.all(ctx, r)
 		skipped = u.skips.List()
 		return err
@@ -48,7 +48,7 @@ func (v *Volumes) Restore(ctx context.Context, owner, name string, r io.Reader, 
 
 type unpacker struct {
 	root          *os.Root
-	bounds        transfer.Bounds // what is left
+	bounds        Bounds // what is left
 	uid, gid, ids int
 	skips         transfer.Skips
 }

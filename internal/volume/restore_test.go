@@ -56,7 +56,7 @@ func TestRestoreHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			create(t, v, "default", "data")
 			id := h.records.only(t)
-			skipped, err := v.Restore(t.Context(), "default", "data", bytes.NewReader(tarOf(t, c.headers...)), transfer.Bounds{})
+			skipped, err := v.Restore(t.Context(), "default", "data", bytes.NewReader(tarOf(t, c.headers...)), volume.Bounds{})
 			if err != nil || len(skipped) != c.skips {
 				t.Errorf("skipped %q, %v; want %d", skipped, err, c.skips)
 			}
@@ -82,17 +82,17 @@ func TestRestoreBounds(t *testing.T) {
 	v, _ := h.open(t)
 	create(t, v, "default", "data")
 	two := tarOf(t, &tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: 3}, &tar.Header{Name: "b", Typeflag: tar.TypeReg, Size: 3})
-	for _, b := range []transfer.Bounds{{Bytes: 5}, {Entries: 1}} {
+	for _, b := range []volume.Bounds{{Bytes: 5}, {Entries: 1}} {
 		if _, err := v.Restore(t.Context(), "default", "data", bytes.NewReader(two), b); !errors.Is(err, transfer.ErrBounds) {
 			t.Errorf("%+v: %v", b, err)
 		}
 		if b.Entries > 0 {
-			if _, err := v.Backup(t.Context(), "default", "data", io.Discard, transfer.Bounds{Entries: 1}); err != nil {
+			if _, err := v.Backup(t.Context(), "default", "data", io.Discard, volume.Bounds{Entries: 1}); err != nil {
 				t.Errorf("one entry where one may be: %v", err)
 			}
 		}
 	}
-	if _, err := v.Restore(t.Context(), "default", "data", bytes.NewReader(two[:514]), transfer.Bounds{}); err == nil {
+	if _, err := v.Restore(t.Context(), "default", "data", bytes.NewReader(two[:514]), volume.Bounds{}); err == nil {
 		t.Error("a broken archive was taken as whole")
 	}
 	var b bytes.Buffer
@@ -101,16 +101,16 @@ func TestRestoreBounds(t *testing.T) {
 	_, err := w.Write(bytes.Repeat([]byte("x"), int(2*volume.MinSize)))
 	must(t, err)
 	must(t, w.Close())
-	if _, err := v.Restore(t.Context(), "default", "data", &b, transfer.Bounds{}); !errdefs.IsResourceExhausted(err) {
+	if _, err := v.Restore(t.Context(), "default", "data", &b, volume.Bounds{}); !errdefs.IsResourceExhausted(err) {
 		t.Errorf("more than the volume takes: %v", err)
 	}
 	acquire(t, v, "default", "data", "s")
-	if _, err := v.Restore(t.Context(), "default", "data", bytes.NewReader(two), transfer.Bounds{}); !errdefs.IsConflict(err) {
+	if _, err := v.Restore(t.Context(), "default", "data", bytes.NewReader(two), volume.Bounds{}); !errdefs.IsConflict(err) {
 		t.Errorf("into a volume in use: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := v.Backup(ctx, "default", "data", io.Discard, transfer.Bounds{}); !errors.Is(err, context.Canceled) {
+	if _, err := v.Backup(ctx, "default", "data", io.Discard, volume.Bounds{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	release(t, v, "default", "data", "s")

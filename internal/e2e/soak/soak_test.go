@@ -102,14 +102,6 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// count is n, or the larger number in a soak run.
-func count(n, soak int) int {
-	if e2e.Soak() {
-		return soak
-	}
-	return n
-}
-
 // TestCycles creates, uses and destroys sandboxes, two at a time; a tenth of the
 // processes is killed at a random moment of its life.
 func TestCycles(t *testing.T) {
@@ -118,7 +110,7 @@ func TestCycles(t *testing.T) {
 	life := (echo(t, p) + echo(t, p)) / 2
 	before := oracle.Take(t, p)
 	const batch = 50
-	n := count(100, 500)
+	n := e2e.Sized(100, 500)
 	killed := 0
 	for done := 0; done < n; done += batch {
 		var moments [batch]time.Duration // when to kill; 0: not
@@ -197,7 +189,7 @@ func TestCyclesOfOneProcess(t *testing.T) {
 	}
 	cycle(engine)
 	before = oracle.Take(t, p)
-	parallel(2, count(20, 100), func(int) { cycle(engine) })
+	parallel(2, e2e.Sized(20, 100), func(int) { cycle(engine) })
 	before.Check(t, settle)
 	if err := engine.Close(); err != nil {
 		t.Error(err)
@@ -223,7 +215,7 @@ func TestChaos(t *testing.T) {
 		// can't be started, or the engine gives up.
 		{"a process below the sandbox", func(pr oracle.Process, cli int) bool { return pr.Pid != cli && pr.Parent != cli }, nil},
 	}
-	for round := range count(4, 40) {
+	for round := range e2e.Sized(4, 40) {
 		for _, v := range victims {
 			c := start(t, p, "sh", "-c", load)
 			moment := time.Duration(random.Int64N(int64(2 * time.Second)))

@@ -129,7 +129,7 @@ func (t *treeOut) one(p, rel string, i *guestv1.FileInfo) (into bool, err error)
 	}
 	t.entries--
 	name := join(t.prefix, rel)
-	if !isFile(i) {
+	if !isFile(i) || i.GetSize() == 0 { // to open an empty file costs more than all else
 		_, err := t.out.entry(name, i, 0)
 		return true, err
 	}

@@ -39,7 +39,7 @@ const (
 	// maxPortConns is how many connections to ports a session may have. It is
 	// less than what the host bears of streams that the guest does not finish
 	// (guest.MaxGuestStreams).
-	maxPortConns = 128
+	maxPortConns = 224
 	// dialTimeout is how long a server in the sandbox may take to accept: its
 	// queue may be full for a while.
 	dialTimeout = 10 * time.Second

@@ -42,7 +42,7 @@ func (s *files) watch(w http.ResponseWriter, r *http.Request) {
 		files: s, user: q.v.Get("user"), root: q.v.Get("path"), recursive: q.flag("recursive"), info: q.flag("info"),
 		paths: map[int]string{}, ids: map[string]int{}, queue: newEventQueue(),
 	}
-	if err := t.start(); err != nil {
+	if err := t.start(r.Context()); err != nil {
 		guest.WriteError(w, err)
 		return
 	}
@@ -72,7 +72,8 @@ type watcher struct {
 	ids   map[string]int
 }
 
-func (t *watcher) start() (err error) {
+// start follows what is there and begins to take changes, until ctx or stop.
+func (t *watcher) start(ctx context.Context) (err error) {
 	if err := checkPath(t.root); err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (t *watcher) start() (err error) {
 		case !isDir(i):
 			return &fs.PathError{Op: "watch", Path: t.root, Err: syscall.ENOTDIR}
 		}
-		return t.follow(fsys, "", false)
+		return t.follow(ctx, fsys, "", false)
 	}, t.root)
 	if err != nil {
 		return errors.Join(err, t.notifier.Close())
@@ -96,7 +97,7 @@ func (t *watcher) start() (err error) {
 	go func() {
 		defer close(t.done)
 		defer t.queue.end()
-		for t.take() {
+		for t.take(ctx) {
 		}
 	}()
 	return nil
@@ -110,7 +111,7 @@ func (t *watcher) stop() {
 // follow watches a directory and, if that is asked for, those below. found tells
 // of what is in them: it may have come before the watch. A directory that can't
 // be followed ends the start of a watch, and is told as an overflow later.
-func (t *watcher) follow(fsys FS, rel string, found bool) error {
+func (t *watcher) follow(ctx context.Context, fsys FS, rel string, found bool) error {
 	if err := t.add(fsys, rel); err != nil || !t.recursive {
 		return err
 	}
@@ -139,7 +140,7 @@ func (t *watcher) follow(fsys FS, rel string, found bool) error {
 		}
 		return false, err
 	}
-	return w.run(context.Background(), "")
+	return w.run(ctx, "")
 }
 
 func (t *watcher) add(fsys FS, rel string) error {
@@ -155,7 +156,7 @@ func (t *watcher) add(fsys FS, rel string) error {
 }
 
 // take handles what the kernel tells next, and says whether to go on.
-func (t *watcher) take() bool {
+func (t *watcher) take(ctx context.Context) bool {
 	changes, err := t.notifier.Next()
 	if err != nil {
 		return false
@@ -180,12 +181,12 @@ func (t *watcher) take() bool {
 			}
 			continue
 		}
-		t.change(c, join(dir, c.Name))
+		t.change(ctx, c, join(dir, c.Name))
 	}
 	return true
 }
 
-func (t *watcher) change(c Change, rel string) {
+func (t *watcher) change(ctx context.Context, c Change, rel string) {
 	if isTemp(c.Name) {
 		return // an upload; it is told when it has its name
 	}
@@ -197,7 +198,7 @@ func (t *watcher) change(c Change, rel string) {
 	case guestv1.WatchKind_WATCH_KIND_RENAME:
 		t.leave(rel)
 	case guestv1.WatchKind_WATCH_KIND_CREATE:
-		err := t.files.as(t.user, func(fsys FS) error { return t.follow(fsys, rel, true) })
+		err := t.files.as(t.user, func(fsys FS) error { return t.follow(ctx, fsys, rel, true) })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 			t.queue.add(guestv1.WatchKind_WATCH_KIND_OVERFLOW, rel)
 		}

@@ -52,7 +52,8 @@ type ListOptions struct {
 // what makes cursors work while the tree changes. Links are not followed but for
 // name itself. Directories that the user may not read are listed without what is
 // in them. next is the cursor of what follows, "" at the end. An answer may hold
-// fewer entries than Limit when it would be larger than 8 MiB.
+// fewer entries than Limit when it would be larger than 8 MiB. Each call reads the
+// directory anew: of very large ones large pages are cheaper.
 func (s *Session) List(ctx context.Context, name string, o ListOptions) (entries []FileInfo, next string, err error) {
 	a := new(guestv1.ListResponse)
 	q := &guestv1.ListRequest{

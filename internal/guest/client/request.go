@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -196,6 +197,12 @@ func (s *Session) explain(ctx context.Context, a *answer, read error) error {
 		return fmt.Errorf("send the request: %w", sent)
 	}
 	return fmt.Errorf("%w: no answer from the guest: %w", errdefs.ErrUnavailable, read)
+}
+
+// Told reports that an error is the guest's own answer, not the lack of one.
+func Told(err error) bool {
+	var told *guest.Error
+	return errors.As(err, &told)
 }
 
 func decodeError(r *http.Response) error {

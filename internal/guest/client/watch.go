@@ -25,7 +25,8 @@ const (
 	WatchRename WatchKind = "rename" // its name is gone; the new one, if it is watched, is a create
 	WatchChmod  WatchKind = "chmod"  // permissions, owner or times changed
 	// WatchOverflow: events were lost, or the directory is not followed because
-	// there are too many. What was known of the tree must be read again.
+	// there are too many. What was known of the tree must be read again: all that
+	// was lost happened before this is read, and later changes are told.
 	WatchOverflow WatchKind = "overflow"
 )
 

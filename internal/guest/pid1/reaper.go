@@ -23,12 +23,14 @@ type reaper struct {
 	mu        sync.Mutex
 	waiting   map[int]chan exit // commands by pid
 	launching int               // forks whose pid is not registered yet
-	early     map[int]exit      // children that ended during a launch
+	early     map[int]exit      // children that ended during a launch, by pid
+	ends      uint64            // children that ended so far
 }
 
 type exit struct {
 	status unix.WaitStatus
 	usage  unix.Rusage
+	number uint64 // among all ends
 }
 
 const (
@@ -38,6 +40,8 @@ const (
 	// shortCommand is how long the reaper does not wait for a command. It bounds
 	// how late the end of one is seen whose output is still open.
 	shortCommand = 10 * time.Millisecond
+	// series is the same for commands that come one after the other.
+	series = 100 * time.Millisecond
 )
 
 func newReaper() *reaper {
@@ -62,17 +66,21 @@ func (r *reaper) run() {
 	}
 }
 
-// rest returns when nothing was launched for a while, or something ends.
+// rest returns when nothing was launched for a while, or something ends, or
+// commands have come one after the other for long.
 func (r *reaper) rest() {
-	t := time.NewTimer(shortCommand)
-	defer t.Stop()
+	quiet, long := time.NewTimer(shortCommand), time.NewTimer(series)
+	defer quiet.Stop()
+	defer long.Stop()
 	for {
 		select {
 		case <-r.kick:
-			t.Reset(shortCommand)
+			quiet.Reset(shortCommand)
 		case <-r.wait:
 			return
-		case <-t.C:
+		case <-quiet.C:
+			return
+		case <-long.C:
 			return
 		}
 	}
@@ -107,6 +115,8 @@ func wake(c chan struct{}) {
 func (r *reaper) ended(pid int, e exit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	e.number = r.ends
+	r.ends++
 	if ch, ok := r.waiting[pid]; ok {
 		delete(r.waiting, pid)
 		ch <- e
@@ -120,13 +130,16 @@ func (r *reaper) ended(pid int, e exit) {
 func (r *reaper) launch(fork func() (int, error)) (int, <-chan exit, error) {
 	r.mu.Lock()
 	r.launching++
+	before := r.ends
 	r.mu.Unlock()
 	pid, err := fork()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ch := make(chan exit, 1)
 	if err == nil {
-		if e, ok := r.early[pid]; ok {
+		// With launches one over the other for long, an end can be that of an
+		// orphan that had the pid before.
+		if e, ok := r.early[pid]; ok && e.number >= before {
 			delete(r.early, pid)
 			ch <- e
 		} else {

@@ -5,7 +5,9 @@ package pid1
 import (
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -46,7 +48,8 @@ type failure struct {
 
 // vfork makes a child that makes the n system calls from first on, the last of
 // which executes a program, and returns its pid, or a negated error number. It
-// returns when the program runs, or the child has ended and left word in f.
+// returns when the program runs, or the child has ended and left word in f. That
+// can take long: to the runtime it is a system call that blocks.
 //
 //go:noescape
 func vfork(clone *cloneArgs, size uintptr, first *step, n uintptr, f *failure) uintptr
@@ -97,18 +100,25 @@ func (e *spawnError) Unwrap() error { return e.errno }
 
 // spawn runs p as a child of the calling thread, in a session of its own, and
 // returns its pid. A child that failed is left to the reaper.
-func spawn(p program) (int, error) {
-	s := p.steps()
+func spawn(p program) (int, error) { return p.steps().run(p.cgroup) }
+
+func (s *steps) run(cgroup int) (int, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
-	clone := &cloneArgs{flags: unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_CLEAR_SIGHAND, exitSignal: uint64(unix.SIGCHLD)}
-	if p.cgroup >= 0 {
+	w := new(waker)
+	clone := &cloneArgs{
+		flags:     unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_CLEAR_SIGHAND | unix.CLONE_PARENT_SETTID,
+		parentTID: uint64(uintptr(unsafe.Pointer(&w.pid))), exitSignal: uint64(unix.SIGCHLD),
+	}
+	if cgroup >= 0 {
 		clone.flags |= unix.CLONE_INTO_CGROUP
-		clone.cgroup = uint64(p.cgroup)
+		clone.cgroup = uint64(cgroup)
 	}
 	failed := new(failure)
+	w.start()
 	pid := vfork(clone, unsafe.Sizeof(*clone), &s.list[0], uintptr(len(s.list)), failed)
+	w.stop()
 	runtime.KeepAlive(s)
 	const maxErrno = 4095
 	switch {
@@ -120,13 +130,52 @@ func spawn(p program) (int, error) {
 	return int(pid), nil
 }
 
-// steps are what the child does. Rights go late: the calls before may need them.
+// waker wakes a child that was stopped before its program ran: from the moment
+// that it has its user's rights, other processes of that user can do it, and the
+// thread that waits for it would wait for them.
+type waker struct {
+	pid   atomic.Int32 // the kernel sets it; 0: the wait is over
+	timer *time.Timer
+}
+
+// wakeAfter is how often a child is woken. Most starts take a hundredth of it.
+const wakeAfter = 100 * time.Millisecond
+
+func (w *waker) start() {
+	w.pid.Store(-1)
+	w.timer = time.AfterFunc(wakeAfter, w.wake)
+}
+
+func (w *waker) wake() {
+	pid := int(w.pid.Load())
+	if pid == 0 {
+		return
+	}
+	if pid > 0 {
+		_ = unix.Kill(pid, unix.SIGCONT) // nothing to one that runs
+	}
+	time.AfterFunc(wakeAfter, w.wake)
+}
+
+func (w *waker) stop() {
+	w.pid.Store(0)
+	w.timer.Stop()
+}
+
+// steps are what the child does. Rights go late: the calls before may need them,
+// and a child without them can be stopped by others of its user.
 func (p *program) steps() *steps {
 	s := &steps{list: make([]step, 0, 12)}
 	s.add(unix.SYS_SETSID)
 	if p.openFiles > 0 {
 		lim := &unix.Rlimit{Cur: p.openFiles, Max: p.openFiles}
 		s.add(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, s.address(unsafe.Pointer(lim)))
+	}
+	for i, fd := range p.files {
+		s.add(unix.SYS_DUP3, uintptr(fd), uintptr(i))
+	}
+	if p.terminal {
+		s.add(unix.SYS_IOCTL, 0, unix.TIOCSCTTY)
 	}
 	groups := uintptr(0)
 	if len(p.id.groups) > 0 {
@@ -136,12 +185,6 @@ func (p *program) steps() *steps {
 	s.add(unix.SYS_SETGID, uintptr(p.id.gid))
 	s.add(unix.SYS_SETUID, uintptr(p.id.uid))
 	s.add(unix.SYS_CHDIR, s.text(p.dir))
-	for i, fd := range p.files {
-		s.add(unix.SYS_DUP3, uintptr(fd), uintptr(i))
-	}
-	if p.terminal {
-		s.add(unix.SYS_IOCTL, 0, unix.TIOCSCTTY)
-	}
 	s.add(unix.SYS_EXECVE, s.text(p.file), s.texts(p.argv), s.texts(p.env))
 	return s
 }

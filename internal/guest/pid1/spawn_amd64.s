@@ -4,8 +4,11 @@
 
 // func vfork(clone *cloneArgs, size uintptr, first *step, n uintptr, f *failure) uintptr
 //
-// The child never touches the stack, which it shares with its parent.
+// The child never touches the stack, which it shares with its parent. The
+// runtime is told of the wait, because the child may be kept from going on: other
+// goroutines need the processor meanwhile.
 TEXT ·vfork(SB), NOSPLIT, $0-48
+	CALL	runtime·entersyscall(SB)
 	MOVQ	first+16(FP), R12
 	MOVQ	n+24(FP), R13
 	MOVQ	f+32(FP), BX
@@ -16,6 +19,7 @@ TEXT ·vfork(SB), NOSPLIT, $0-48
 	TESTQ	AX, AX
 	JZ	child
 	MOVQ	AX, ret+40(FP)
+	CALL	runtime·exitsyscall(SB)
 	RET
 child:
 	XORQ	R15, R15

@@ -4,8 +4,11 @@
 
 // func vfork(clone *cloneArgs, size uintptr, first *step, n uintptr, f *failure) uintptr
 //
-// The child never touches the stack, which it shares with its parent.
+// The child never touches the stack, which it shares with its parent. The
+// runtime is told of the wait, because the child may be kept from going on: other
+// goroutines need the processor meanwhile.
 TEXT ·vfork(SB), NOSPLIT, $0-48
+	BL	runtime·entersyscall(SB)
 	MOVD	first+16(FP), R19
 	MOVD	n+24(FP), R20
 	MOVD	f+32(FP), R21
@@ -15,6 +18,7 @@ TEXT ·vfork(SB), NOSPLIT, $0-48
 	SVC
 	CBZ	R0, child
 	MOVD	R0, ret+40(FP)
+	BL	runtime·exitsyscall(SB)
 	RET
 child:
 	MOVD	$0, R22

@@ -56,7 +56,7 @@ func indexTar(r io.ReaderAt, size int64) (tarFiles, error) {
 			return f, nil
 		}
 		if err != nil {
-			return tarFiles{}, fmt.Errorf("read image archive: %w: %w", err, errdefs.ErrInvalidArgument)
+			return tarFiles{}, fmt.Errorf("this is no image archive, or it is damaged: %w: %w", err, errdefs.ErrInvalidArgument)
 		}
 		if len(f.parts) >= maxMembers {
 			return tarFiles{}, fmt.Errorf("image archive has more than %d members: %w", maxMembers, errdefs.ErrResourceExhausted)

@@ -161,6 +161,9 @@ func descriptor(t types.MediaType, digest string, size int64) v1.Descriptor {
 
 // Layers is where the layers of an image are put.
 type Layers interface {
+	// Room is an error when there is no room for what is missing of an image;
+	// it wraps syscall.ENOSPC. It is asked before the first layer is fetched.
+	Room(img Image) error
 	// Begin opens a blob to be filled. nil: it is there already.
 	Begin(ctx context.Context, digest string) (Blob, error)
 }

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -38,8 +40,8 @@ func (r *Registry) Pull(ctx context.Context, ref Ref, platform string, into Laye
 		if err == nil {
 			return img, nil
 		}
-		if errs = errors.Join(errs, err); ctx.Err() != nil {
-			break
+		if errs = errors.Join(errs, err); ctx.Err() != nil || errors.Is(err, syscall.ENOSPC) {
+			break // the next one can't help
 		}
 	}
 	return Image{}, errs
@@ -53,17 +55,29 @@ func (r *Registry) pullFrom(ctx context.Context, e *endpoint, ref Ref, platform 
 	if err != nil {
 		return Image{}, err
 	}
+	if err := into.Room(img); err != nil {
+		return Image{}, err
+	}
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(r.opts.Parallel)
-	seen := map[string]bool{}
-	for _, l := range img.Layers {
-		if seen[l.Digest] {
-			continue
-		}
-		seen[l.Digest] = true
+	layers := distinct(img.Layers)
+	for _, l := range layers { // so that the sum is known from the beginning
+		report(Progress{l.Digest, 0, l.Size})
+	}
+	for _, l := range layers {
 		all.Go(func() error { return r.fetchLayer(ctx, e, l, into, report) })
 	}
 	return img, all.Wait()
+}
+
+// distinct are the layers, each once.
+func distinct(all []Layer) []Layer {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(all), func(l Layer) bool {
+		again := seen[l.Digest]
+		seen[l.Digest] = true
+		return again
+	})
 }
 
 // describe fetches manifest and configuration.

@@ -26,7 +26,7 @@ func ParseRef(s string) (Ref, error) {
 	}
 	ref, err := name.ParseReference(s)
 	if err != nil {
-		return Ref{}, fmt.Errorf("invalid image reference %q (want [REGISTRY/]REPOSITORY[:TAG] in lower case): %w: %w", s, err, errdefs.ErrInvalidArgument)
+		return Ref{}, fmt.Errorf("invalid image reference %q (want [REGISTRY/]REPOSITORY[:TAG][@sha256:DIGEST], the repository in lower case): %w: %w", s, err, errdefs.ErrInvalidArgument)
 	}
 	if !registryHost.MatchString(ref.Context().RegistryStr()) {
 		return Ref{}, fmt.Errorf("invalid image reference %q: bad registry: %w", s, errdefs.ErrInvalidArgument)
@@ -58,6 +58,14 @@ func (r Ref) String() string {
 		return s + "@" + r.ref.Identifier()
 	}
 	return s + ":" + r.ref.Identifier()
+}
+
+// Digest is the digest that the reference names, "" if it names a tag.
+func (r Ref) Digest() string {
+	if d, ok := r.ref.(name.Digest); ok {
+		return d.DigestStr()
+	}
+	return ""
 }
 
 // Registry is the host that the reference names.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -28,13 +29,18 @@ func NewSaver(w io.Writer) *Saver {
 	}
 }
 
+// tags are the names that have one: "docker load" takes no others.
+func tags(names []string) []string {
+	return slices.DeleteFunc(append([]string{}, names...), func(n string) bool { return strings.Contains(n, "@") })
+}
+
 // Add writes an image. open gives the content of a layer; it is asked once for
 // each layer of the archive.
 func (s *Saver) Add(img Image, names []string, open func(Layer) (io.ReadCloser, error)) error {
 	if err := s.bytes(img.ConfigDigest, img.Config); err != nil {
 		return err
 	}
-	d := dockerImage{Config: blobPath(img.ConfigDigest), RepoTags: names, Layers: []string{}}
+	d := dockerImage{Config: blobPath(img.ConfigDigest), RepoTags: tags(names), Layers: []string{}}
 	for _, l := range img.Layers {
 		d.Layers = append(d.Layers, blobPath(l.Digest))
 		if s.have[l.Digest] {

@@ -3,6 +3,7 @@ package gvisor_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,4 +47,39 @@ func TestRootFreezesItsSandbox(t *testing.T) {
 		t.Errorf("a call into a frozen sandbox: %v", err)
 	}
 	b.ok(b.rt.Destroy(b.ctx, b.spec.ID))
+}
+
+// Processes that stop all others of their user, again and again, also stop
+// commands that are only being started. The agent answers, such commands end by
+// their deadlines, and later ones run.
+func TestStartsAreStopped(t *testing.T) {
+	for _, user := range []string{"1000", "root"} {
+		b := newBox(t)
+		const limit = time.Second
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, err := b.s.Run(b.ctx, sandbox.Command{Shell: "while :; do kill -STOP -1; done", User: user, Timeout: 5 * limit}, nil)
+			if err != nil {
+				t.Errorf("as %s, the command that stops others: %v", user, err)
+			}
+		})
+		for range 12 {
+			all.Go(func() {
+				for range 3 {
+					r, err := b.s.Run(b.ctx, sandbox.Command{Argv: []string{"true"}, User: user, Timeout: limit}, nil)
+					if err != nil || r.Outcome != sandbox.Exited && r.Outcome != sandbox.TimedOut {
+						t.Errorf("as %s: got %+v, %v", user, r, err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if _, err := b.s.Ping(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		r, err := b.s.Run(b.ctx, sandbox.Command{Shell: "exit 7", User: user}, nil)
+		if err != nil || r.ExitCode != 7 {
+			t.Errorf("as %s, afterwards: got %+v, %v", user, r, err)
+		}
+	}
 }

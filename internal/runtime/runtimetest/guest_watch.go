@@ -1,6 +1,8 @@
 package runtimetest
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +22,7 @@ var watchCases = []guestCase{
 	{"Info", testWatchInfo},
 	{"Ends", testWatchEnds},
 	{"Refused", testWatchRefused},
+	{"Overflow", testWatchOverflow},
 }
 
 // seen collects what a watch tells.
@@ -34,6 +37,11 @@ func (g *guest) watch(dir string, o client.WatchOptions) *seen {
 	g.Helper()
 	w, err := g.s.Watch(g.ctx, dir, o)
 	g.ok(err)
+	return g.collect(w)
+}
+
+// collect reads a watch until the end of the test.
+func (g *guest) collect(w *client.Watch) *seen {
 	s := &seen{w: w}
 	done := make(chan struct{})
 	go func() {
@@ -184,4 +192,58 @@ func testWatchRefused(g *guest) {
 	w, err := g.s.Watch(g.ctx, "/tmp/way", client.WatchOptions{})
 	g.ok(err)
 	g.ok(w.Close())
+}
+
+// testWatchOverflow: a client that does not read holds nobody up. It is told that
+// it missed something behind what was kept for it, and sees what comes later.
+func testWatchOverflow(g *guest) {
+	// At least two events each of more than 200 bytes: more than the buffers of a stream
+	// (1 MiB) and two queues of the agent (one that is sent, one that waits) hold.
+	const files = 15_000
+	var headers []tar.Header
+	for i := range files {
+		headers = append(headers, tar.Header{Name: fmt.Sprintf("%s%d", strings.Repeat("n", 200), i), Typeflag: tar.TypeReg})
+	}
+	g.sh("mkdir -p /tmp/wo")
+	var slow []*client.Watch
+	for _, o := range []client.WatchOptions{{}, {Recursive: true, Info: true}} {
+		w, err := g.s.Watch(g.ctx, "/tmp/wo", o)
+		g.ok(err)
+		slow = append(slow, w)
+	}
+	g.ok(g.s.PutArchive(g.ctx, "/tmp/wo", bytes.NewReader(archive(headers...)), client.UnpackOptions{}))
+	g.write("/tmp/wo/f", "x", client.WriteOptions{})
+	if got := g.sh("cat /tmp/wo/f"); got != "x" {
+		g.Errorf("read %q", got)
+	}
+	g.ok(slow[0].Close()) // what it never read holds up nobody, either
+	n := 0
+	for lost := false; !lost; {
+		events, err := slow[1].Next()
+		g.ok(err)
+		n += len(events)
+		for _, e := range events {
+			lost = lost || e.Kind == client.WatchOverflow && e.Name == ""
+		}
+	}
+	if n < 8<<10 || n >= 3*files {
+		g.Errorf("%d events came before the overflow", n)
+	}
+	s := g.collect(slow[1])
+	g.eventually("a change after the overflow", func() bool {
+		g.write("/tmp/wo/after", "x", client.WriteOptions{})
+		return s.has(client.WatchCreate, "after") || s.has(client.WatchWrite, "after")
+	})
+	// All places are free but that of the one watch.
+	for range 63 {
+		g.eventually("a place for a watch", func() bool {
+			w, err := g.s.Watch(g.ctx, "/tmp/wo", client.WatchOptions{})
+			if err == nil {
+				g.Cleanup(func() { _ = w.Close() })
+			} else if !errdefs.IsResourceExhausted(err) {
+				g.ok(err)
+			}
+			return err == nil
+		})
+	}
 }

@@ -1,6 +1,6 @@
 # Many files, deep directories, long names, many extended attributes.
-# Arguments: how many files, how deep.
-count, deep = int(sys.argv[1]), int(sys.argv[2])
+# Arguments: how many files, how deep, how many attributes.
+count, deep, many = map(int, sys.argv[1:4])
 top = "/workspace/many"
 os.mkdir(top)
 made, result = 0, "OK"
@@ -44,7 +44,7 @@ attempt("name of 256", os.open, "/workspace/long/" + "n" * 256, os.O_CREAT | os.
 say("long names", len(os.listdir("/workspace/long")))
 
 attrs, result = 0, "OK"
-for i in range(10000):
+for i in range(many):
     try:
         os.setxattr("/workspace/long/" + "000" + "n" * 252, "user.a%d" % i, b"x" * 64)
         attrs += 1

@@ -173,12 +173,12 @@ func (u users) lookup(s string) (cred, error) {
 	name, group, hasGroup := strings.Cut(s, ":")
 	who, ok := u.one(name)
 	if !ok {
-		return cred{}, guest.Errorf(errdefs.ErrInvalidArgument, "unknown user %q", name)
+		return cred{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no user %q", name)
 	}
 	if hasGroup {
 		g, ok := u.one(group)
 		if !ok {
-			return cred{}, guest.Errorf(errdefs.ErrInvalidArgument, "unknown group %q", group)
+			return cred{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no group %q", group)
 		}
 		who.gid = g.gid
 	}

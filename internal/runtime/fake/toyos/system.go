@@ -136,7 +136,7 @@ func (s *System) Start(spec agent.ProcessSpec, stdout, stderr io.Writer) (agent.
 	}
 	who, err := s.disk.users.lookup(user)
 	if err != nil {
-		return nil, &agent.StartError{Code: sandbox.ExitNotExecutable, Message: err.Error()}
+		return nil, err
 	}
 	argv := spec.Argv
 	if spec.Shell != "" {

@@ -1,0 +1,79 @@
+package manager_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+
+	"agentbox/internal/sandbox"
+)
+
+func TestIdempotency(t *testing.T) {
+	r := newRig(t)
+	d := r.open()
+	req := sandbox.CreateRequest{Labels: map[string]string{"a": "1", "b": "2"}}
+	first, err := d.Create(t.Context(), acme, req, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.close()
+	d = r.open() // it holds over a restart
+	again, err := d.Create(t.Context(), acme, req, "k")
+	if err != nil || again.UID != first.UID {
+		t.Errorf("again: %s, %v", again.Short, err)
+	}
+	if _, err := d.Create(t.Context(), acme, sandbox.CreateRequest{}, "k"); !errdefs.IsConflict(err) {
+		t.Errorf("another request: %v", err)
+	}
+	if sb, err := d.Create(t.Context(), sandbox.Caller{Owner: "other"}, req, "k"); err != nil || sb.UID == first.UID {
+		t.Errorf("another owner: %v", err)
+	}
+	if _, err := d.Create(t.Context(), acme, req, strings.Repeat("k", 256)); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("a long key: %v", err)
+	}
+	if err := d.Destroy(t.Context(), acme, first.UID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Create(t.Context(), acme, req, "k"); !errdefs.IsNotFound(err) {
+		t.Errorf("after its end: %v", err)
+	}
+}
+
+// Repetitions while the sandbox is made wait for it, also when it fails.
+func TestIdempotencyAtOnce(t *testing.T) {
+	r := newRig(t)
+	d := r.open()
+	fails := 2
+	d.life.hook("create", func() {
+		d.life.mu.Lock()
+		defer d.life.mu.Unlock()
+		d.life.fail["create"] = nil
+		if fails--; fails >= 0 {
+			d.life.fail["create"] = errdefs.ErrUnavailable
+		}
+	})
+	type answer struct {
+		uid string
+		err error
+	}
+	answers := make(chan answer)
+	for range 8 {
+		go func() {
+			sb, err := d.Create(context.WithoutCancel(t.Context()), acme, sandbox.CreateRequest{}, "k")
+			answers <- answer{sb.UID, err}
+		}()
+	}
+	got := map[string]int{}
+	for range 8 {
+		a := <-answers
+		if a.err != nil && !errdefs.IsUnavailable(a.err) {
+			t.Error(a.err)
+		}
+		got[a.uid]++
+	}
+	if len(got) != 2 || got[""] != 2 || len(r.inHost()) != 1 {
+		t.Errorf("got %v, in the host is %v", got, r.inHost())
+	}
+}

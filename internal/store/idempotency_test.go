@@ -1,0 +1,52 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/containerd/errdefs"
+
+	"agentbox/internal/sandbox"
+)
+
+func TestIdempotency(t *testing.T) {
+	s := open(t, path(t))
+	a := admission(box("acme", 1))
+	a.Key, a.Request = "k", []byte{1}
+	if before, err := s.Admit(t.Context(), a, nil); err != nil || before != "" {
+		t.Fatal(before, err)
+	}
+	again := func(sb sandbox.Sandbox, request byte) (string, error) {
+		a := admission(sb)
+		a.Key, a.Request = "k", []byte{request}
+		return s.Admit(t.Context(), a, nil)
+	}
+	if before, err := again(box("acme", 2), 1); err != nil || before != a.Sandbox.UID {
+		t.Errorf("the same request: %q, %v", before, err)
+	}
+	var replay *sandbox.ReplayError
+	if _, err := again(box("acme", 2), 2); !errors.As(err, &replay) || !errdefs.IsConflict(err) {
+		t.Errorf("another request: %v", err)
+	}
+	if before, err := again(box("other", 3), 2); err != nil || before != "" {
+		t.Errorf("another owner: %q, %v", before, err)
+	}
+	// The answer outlives the sandbox, but not one that never came to be.
+	if err := s.Bury(t.Context(), grave(a.Sandbox), nil); err != nil {
+		t.Fatal(err)
+	}
+	if before, err := again(box("acme", 4), 1); err != nil || before != a.Sandbox.UID {
+		t.Errorf("after the end: %q, %v", before, err)
+	}
+	if err := s.Forget(t.Context(), box("", 3).UID); err != nil {
+		t.Fatal(err)
+	}
+	if before, err := again(box("other", 5), 1); err != nil || before != "" {
+		t.Errorf("after a failure: %q, %v", before, err)
+	}
+	late := box("acme", 6)
+	late.Created = t0.Add(sandbox.KeepIdempotency)
+	if before, err := again(late, 9); err != nil || before != "" {
+		t.Errorf("a day later: %q, %v", before, err)
+	}
+}

@@ -1,0 +1,66 @@
+package transfer
+
+import (
+	"archive/tar"
+	"errors"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"syscall"
+)
+
+// link is a symbolic link that is made when everything else is there: no entry
+// is written through it, and only then it is known where it leads.
+type link struct{ name, target string }
+
+const leadsOut = "a link that leads out of the directory"
+
+func (u *unpacker) link(h *tar.Header, name string) {
+	if path.IsAbs(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname)) {
+		u.skips.Add(h.Name, leadsOut)
+		return
+	}
+	if u.linkBytes += len(name) + len(h.Linkname); u.linkBytes > maxLinkBytes {
+		u.skips.Add(h.Name, "there are too many links")
+		return
+	}
+	u.links = append(u.links, link{name, h.Linkname})
+}
+
+// makeLinks makes the links and takes those back that together lead out, such as
+// one through another.
+func (u *unpacker) makeLinks() {
+	var made []link
+	for _, l := range u.links {
+		if err := u.makeLink(l); err != nil {
+			u.skips.Add(l.name, Reason(err))
+			continue
+		}
+		made = append(made, l)
+	}
+	for _, l := range made {
+		// A root does not go where it would be left.
+		if _, err := u.root.Stat(l.name); err == nil || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		why := leadsOut
+		if err := u.root.Remove(l.name); err != nil {
+			why = Reason(err)
+		}
+		u.skips.Add(l.name, why)
+	}
+}
+
+func (u *unpacker) makeLink(l link) error {
+	if err := u.root.MkdirAll(path.Dir(l.name), 0o755); err != nil {
+		return err
+	}
+	// It replaces a file as a file does, never a directory.
+	if i, err := u.root.Lstat(l.name); err == nil && i.IsDir() {
+		return &fs.PathError{Op: "symlink", Path: l.name, Err: syscall.EEXIST}
+	}
+	if err := u.root.Remove(l.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return u.root.Symlink(l.target, l.name)
+}
