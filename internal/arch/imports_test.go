@@ -90,6 +90,7 @@ var testRows = map[string][]string{
 	"agentbox/internal/e2e":            {"github.com/google/go-containerregistry/pkg/..."},
 	"agentbox/internal/local":          {"agentbox/internal/runtime/fake", "agentbox/internal/transfer"},
 	"agentbox/internal/manager":        {"agentbox/internal/runtime/fake", "agentbox/internal/store"},
+	"agentbox/internal/volume":         {"agentbox/internal/store"},
 	"agentbox/internal/auth":           {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/server/rest":    {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/server":         {"agentbox/internal/auth/authtest"},

@@ -4,6 +4,7 @@ package volume_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -69,11 +70,14 @@ func (c childTask) run(ctx context.Context) error {
 		name := fmt.Sprint("v", i%3)
 		var m volume.Mount
 		var s volume.Storage
+		var archive bytes.Buffer
 		for _, step := range []func() error{
 			func() error { _, err := v.Create(ctx, "default", name, size(v, volume.MinSize)); return err },
 			func() error { m, err = v.Acquire(ctx, "default", name, "s", false); return err },
 			func() error { return os.WriteFile(filepath.Join(m.Path, "f"), []byte("x"), 0o644) },
 			func() error { return v.Release(ctx, "default", name, "s") },
+			func() error { _, err := v.Backup(ctx, "default", name, &archive, volume.Bounds{}); return err },
+			func() error { _, err := v.Restore(ctx, "default", name, &archive, volume.Bounds{}); return err },
 			func() error { return v.Remove(ctx, "default", name) },
 			func() error { s, err = v.AcquireTenant(ctx, "a", name, "s"); return err },
 			func() error { return os.MkdirAll(filepath.Join(s.Outputs, "a/b/c"), 0o755) },
@@ -122,7 +126,7 @@ func TestKilledAnywhere(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		t.Logf("seed %d", seed)
 		for round := range 12 {
-			c.kill(t, 1+rnd.IntN(12), time.Duration(rnd.IntN(40_000))*time.Microsecond)
+			c.kill(t, 1+rnd.IntN(15), time.Duration(rnd.IntN(40_000))*time.Microsecond)
 			o, err := c.options()
 			must(t, err)
 			v, _, err := volume.Open(t.Context(), o, nil)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"agentbox/internal/ids"
 	"agentbox/internal/sandbox"
@@ -85,7 +86,10 @@ func (v *Volumes) add(ctx context.Context, vol sandbox.Volume) error {
 // make makes what the record announces.
 func (v *Volumes) make(ctx context.Context, vol *sandbox.Volume) error {
 	dir := v.path(vol.ID)
-	err := os.Mkdir(dir, 0o700)
+	err := v.room()
+	if err == nil {
+		err = os.Mkdir(dir, 0o700)
+	}
 	if err == nil {
 		err = makeGate(dir, v.opts.GID)
 	}
@@ -101,6 +105,19 @@ func (v *Volumes) make(ctx context.Context, vol *sandbox.Volume) error {
 	}
 	if err != nil {
 		return errors.Join(classify(err), v.erase(context.WithoutCancel(ctx), *vol))
+	}
+	return nil
+}
+
+// room reports a disk that is as good as full: an image's tables and its first
+// files would not fit.
+func (v *Volumes) room() error {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(v.dir.Fd()), &fs); err != nil {
+		return fmt.Errorf("look for room on the disk: %w", err)
+	}
+	if free := int64(fs.Bavail) * fs.Bsize; free < MinSize {
+		return fmt.Errorf("the disk has %d bytes left: %w", free, errdefs.ErrResourceExhausted)
 	}
 	return nil
 }

@@ -12,158 +12,14 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/containerd/errdefs"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"agentbox/internal/sandbox"
+	"agentbox/internal/store"
 	"agentbox/internal/volume"
 )
-
-func TestMain(m *testing.M) {
-	if killedChild() {
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
-
-// base is the host's number of the guests' root in these tests.
-const base = 100_000
-
-// host is a place for volumes that several daemons use in turn.
-type host struct {
-	volume.Options
-	records *records
-}
-
-// newHost makes one that keeps new volumes in the given way.
-func newHost(t *testing.T, kind sandbox.VolumeKind) *host {
-	t.Helper()
-	r := newRecords()
-	dir := t.TempDir()
-	h := &host{records: r, Options: volume.Options{
-		Dir: filepath.Join(dir, "volumes"), Storage: filepath.Join(dir, "storage"), Records: r,
-		UID: base, GID: base, IDs: 65_536, Kind: kind,
-	}}
-	t.Cleanup(func() { h.clear(t) })
-	if kind == sandbox.VolumeImage {
-		needImages(t, h)
-	}
-	return h
-}
-
-// needImages ends a test that needs loop devices where there are none.
-func needImages(t *testing.T, h *host) {
-	t.Helper()
-	o := h.Options
-	o.Kind, o.Records = "", newRecords()
-	o.Dir = filepath.Join(t.TempDir(), "probe")
-	v, _, err := volume.Open(t.Context(), o, nil)
-	must(t, err)
-	defer v.Close()
-	if kind, why := v.Kind(); kind != sandbox.VolumeImage {
-		t.Skipf("no images can be mounted here; volumes are of kind %q: %v", kind, why)
-	}
-}
-
-// clear unmounts what a test left mounted, so that its directory can be removed.
-func (h *host) clear(t *testing.T) {
-	all, _ := filepath.Glob(filepath.Join(h.Dir, "*", "mnt"))
-	for _, mnt := range all {
-		for unix.Unmount(mnt, unix.UMOUNT_NOFOLLOW) == nil {
-			continue
-		}
-	}
-	h.noLoops(t)
-}
-
-// noLoops checks that no loop devices are left. Processes of others that began a
-// mount namespace of their own meanwhile have our mounts for a moment.
-func (h *host) noLoops(t *testing.T) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		left := h.loops(t)
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("loop devices were left: %v", left)
-			return
-		}
-	}
-}
-
-// loops lists the files below the host's directory that loop devices have.
-func (h *host) loops(t *testing.T) []string {
-	t.Helper()
-	all, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	must(t, err)
-	var ours []string
-	for _, f := range all {
-		if b, _ := os.ReadFile(f); strings.HasPrefix(string(b), h.Dir+"/") {
-			ours = append(ours, strings.TrimSpace(string(b)))
-		}
-	}
-	return ours
-}
-
-func (h *host) mounts(t *testing.T) int {
-	t.Helper()
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	must(t, err)
-	return strings.Count(string(b), " "+h.Dir+"/")
-}
-
-// open starts a daemon.
-func (h *host) open(t *testing.T, holds ...volume.Hold) (*volume.Volumes, volume.Report) {
-	t.Helper()
-	v, rep, err := volume.Open(t.Context(), h.Options, holds)
-	must(t, err)
-	t.Cleanup(func() { _ = v.Close() })
-	return v, rep
-}
-
-// eachKind runs a test with every kind of volume that needs no special disk.
-func eachKind(t *testing.T, f func(t *testing.T, h *host)) {
-	for _, k := range []sandbox.VolumeKind{sandbox.VolumeImage, sandbox.VolumeDirectory} {
-		t.Run(string(k), func(t *testing.T) { f(t, newHost(t, k)) })
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func create(t *testing.T, v *volume.Volumes, owner, name string) {
-	t.Helper()
-	_, err := v.Create(t.Context(), owner, name, size(v, volume.MinSize))
-	must(t, err)
-}
-
-// size is what may be asked for of n bytes: nothing where volumes have no limit.
-func size(v *volume.Volumes, n int64) int64 {
-	if kind, _ := v.Kind(); kind == sandbox.VolumeDirectory {
-		return 0
-	}
-	return n
-}
-
-func acquire(t *testing.T, v *volume.Volumes, owner, name, holder string) string {
-	t.Helper()
-	m, err := v.Acquire(t.Context(), owner, name, holder, false)
-	must(t, err)
-	return m.Path
-}
-
-func release(t *testing.T, v *volume.Volumes, owner, name, holder string) {
-	t.Helper()
-	must(t, v.Release(t.Context(), owner, name, holder))
-}
 
 // What is written stays from one use to the next, until the volume is removed.
 func TestLife(t *testing.T) {
@@ -256,6 +112,45 @@ func TestUnlimitedIsSaid(t *testing.T) {
 	vol, err := v.Create(t.Context(), "default", "data", 0)
 	if err != nil || !slices.Equal(vol.NotEnforced, []string{sandbox.LimitDisk}) {
 		t.Errorf("%+v, %v", vol, err)
+	}
+}
+
+// On a disk that is full nothing is begun, and nothing is left.
+func TestDiskFull(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a small disk")
+	}
+	h := newHost(t, sandbox.VolumeImage)
+	must(t, os.Mkdir(h.Dir, 0o700))
+	must(t, unix.Mount("none", h.Dir, "tmpfs", 0, "size=1m"))
+	t.Cleanup(func() { must(t, unix.Unmount(h.Dir, 0)) })
+	v, _ := h.open(t)
+	t.Cleanup(func() { _ = v.Close() })
+	if _, err := v.Create(t.Context(), "default", "data", 0); !errdefs.IsResourceExhausted(err) {
+		t.Errorf("on a full disk: %v", err)
+	}
+	if names, _ := os.ReadDir(h.Dir); len(names) != 0 || len(h.records.all) != 0 {
+		t.Errorf("left: %v and %d records", names, len(h.records.all))
+	}
+}
+
+// The records of the service's store will do.
+func TestWithStore(t *testing.T) {
+	h := newHost(t, sandbox.VolumeDirectory)
+	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "db"))
+	must(t, err)
+	defer s.Close()
+	h.Records = s
+	v, _ := h.open(t)
+	create(t, v, "default", "data")
+	if _, err := v.Create(t.Context(), "default", "data", 0); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("a second one of that name: %v", err)
+	}
+	acquire(t, v, "default", "data", "s")
+	release(t, v, "default", "data", "s")
+	must(t, v.Remove(t.Context(), "default", "data"))
+	if err := v.Remove(t.Context(), "default", "data"); !errdefs.IsNotFound(err) {
+		t.Errorf("removed twice: %v", err)
 	}
 }
 
