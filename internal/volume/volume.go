@@ -3,6 +3,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,10 +45,10 @@ const (
 
 // Options say where volumes are kept and what they may be.
 type Options struct {
-	// Dir holds the named volumes. It is made if needed, and must be used by one
-	// process at a time.
+	// Dir holds the named volumes. It is made if needed, gets mode 0710 and the
+	// group GID, and must be used by one process at a time.
 	Dir string
-	// Storage holds the storage of tenants; empty: there is none.
+	// Storage holds the storage of tenants, in the same way; empty: there is none.
 	Storage string
 	Records Records
 	// UID and GID are the host's numbers of the guest's root, to whom new trees
@@ -136,15 +137,8 @@ func (v *Volumes) configure(o Options) (err error) {
 	if os.Geteuid() != 0 {
 		o.UID, o.GID, o.IDs = os.Getuid(), os.Getgid(), 1
 	}
-	for n, def := range map[*int64]int64{&o.MaxSize: DefaultMaxSize, &o.TenantSize: DefaultSize} {
-		if *n == 0 {
-			*n = def
-		}
-	}
-	if o.PerOwner == 0 {
-		o.PerOwner = DefaultPerOwner
-	}
-	o.IDs = max(o.IDs, 1)
+	o.MaxSize, o.TenantSize = cmp.Or(o.MaxSize, DefaultMaxSize), cmp.Or(o.TenantSize, DefaultSize)
+	o.PerOwner, o.IDs = cmp.Or(o.PerOwner, DefaultPerOwner), max(o.IDs, 1)
 	// What the kernel tells of mounts has no links in it.
 	if o.Dir, v.dir, err = openPrivate(o.Dir, o.GID); err != nil {
 		return err
