@@ -32,7 +32,7 @@ const execIDLen = 10
 // Detach or Abandon. One with Background is detached already. A timeout of 0 is
 // the policy's, for a background command none.
 func (m *Manager) StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output) (*Exec, error) {
-	cmd, err := m.policy.command(cmd)
+	cmd, err := m.policy.Commands.apply(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("run a command: %w", err)
 	}

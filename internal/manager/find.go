@@ -45,10 +45,10 @@ func (m *Manager) missing(ctx context.Context, owner, id string) error {
 	return &sandbox.GoneError{Tombstone: dead}
 }
 
-func notFound() error { return fmt.Errorf("no such sandbox: %w", errdefs.ErrNotFound) }
+func notFound() error { return sandbox.Refuse(errdefs.ErrNotFound, "Sandbox not found") }
 
 func unsupported(what string) error {
-	return fmt.Errorf("%s: this back end can't: %w", what, errdefs.ErrNotImplemented)
+	return sandbox.Refuse(errdefs.ErrNotImplemented, "%s: this server's back end can't", what)
 }
 
 // List returns a page of the caller's sandboxes, oldest first. Sandboxes that

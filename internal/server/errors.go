@@ -93,7 +93,7 @@ type Problem struct {
 	RequestID string `json:"request_id" doc:"The X-Request-ID of the answer; logs have it, too."`
 	Field     string `json:"field,omitempty" doc:"The field or parameter that is wrong."`
 	Allowed   string `json:"allowed,omitempty" doc:"What would be allowed."`
-	Reason    string `json:"reason,omitempty" doc:"Why a sandbox is gone, such as destroyed, idle, lifetime, oom."`
+	Reason    string `json:"reason,omitempty" doc:"Of a sandbox that is gone: why, such as destroyed, idle, lifetime, oom, crashed or host_restart."`
 
 	status int
 	header http.Header
@@ -126,7 +126,7 @@ func ProblemOf(err error) *Problem {
 	if errors.As(err, &p) {
 		return p
 	}
-	if p = domainProblem(err); p != nil {
+	if p := ofDomain(err); p != nil {
 		return p
 	}
 	text := ""
@@ -144,8 +144,9 @@ func ProblemOf(err error) *Problem {
 	return p
 }
 
-// domainProblem has the errors that say more than a class.
-func domainProblem(err error) *Problem {
+// ofDomain answers with an error that says more than its class and a text; nil:
+// it does not.
+func ofDomain(err error) *Problem {
 	var (
 		invalid  *sandbox.InvalidError
 		gone     *sandbox.GoneError
@@ -162,17 +163,22 @@ func domainProblem(err error) *Problem {
 		p.Field, p.Allowed = invalid.Field, invalid.Allowed
 		return p
 	case errors.As(err, &gone):
-		return goneProblem(gone.Tombstone.Reason)
-	case errors.As(err, &state) && state.Text == sandbox.NotRunning:
-		return NewProblem(CodeNotRunning, "")
+		return ofGone(gone)
 	case errors.As(err, &state):
+		if state.Text == sandbox.NotRunning {
+			return NewProblem(CodeNotRunning, sandbox.NotRunning)
+		}
 		return NewProblem(CodeConflict, state.Error())
-	case errors.As(err, &limit) && limit.Quota:
-		return NewProblem(CodeQuotaExceeded, limit.Text).RetryAfter(limit.RetryAfter)
 	case errors.As(err, &limit):
-		return NewProblem(CodeLimitExceeded, limit.Text).RetryAfter(limit.RetryAfter)
+		code := CodeLimitExceeded
+		if limit.Quota {
+			code = CodeQuotaExceeded
+		}
+		return NewProblem(code, limit.Text).RetryAfter(limit.RetryAfter)
 	case errors.As(err, &clash):
-		return NewProblem(CodeAlreadyExists, clash.Error())
+		p := NewProblem(CodeAlreadyExists, clash.Error())
+		p.Field = clash.Field
+		return p
 	case errors.As(err, &replay):
 		return NewProblem(CodeConflict, replay.Error())
 	case errors.As(err, &draining):
@@ -183,15 +189,14 @@ func domainProblem(err error) *Problem {
 	return nil
 }
 
-// goneProblem says of a sandbox that was there why it isn't any more. The text
-// is the one that an unknown id gets.
-func goneProblem(why sandbox.Reason) *Problem {
+// ofGone keeps the text that clients look for; code and reason say more.
+func ofGone(gone *sandbox.GoneError) *Problem {
 	code := CodeSandboxDestroyed
-	if why == sandbox.ReasonIdle || why == sandbox.ReasonLifetime {
+	if r := gone.Tombstone.Reason; r == sandbox.ReasonIdle || r == sandbox.ReasonLifetime {
 		code = CodeSandboxExpired
 	}
 	p := NewProblem(code, "")
-	p.Reason = string(why)
+	p.Reason = string(gone.Tombstone.Reason)
 	return p
 }
 

@@ -5,6 +5,8 @@ package rest
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -36,9 +38,17 @@ type Audit interface {
 
 // Parts are what the door translates for.
 type Parts struct {
-	Version string // of the product, for GET /version
-	Keys    Keys
-	Audit   Audit
+	Version   string // of the product, for GET /version
+	Keys      Keys
+	Audit     Audit
+	Sandboxes Sandboxes
+	Images    Images
+	Inside    Inside
+	// Defaults of limits that a request does not name, as the operator set them.
+	Defaults sandbox.Limits
+	// Draining is closed when the server begins to stop: streams that would go on
+	// for ever end then.
+	Draining <-chan struct{}
 }
 
 // API is the door.
@@ -55,8 +65,16 @@ func New(router *server.Router, parts Parts) *API {
 	a.addVersion()
 	a.addKeys()
 	a.addAudit()
+	a.addSandboxes()
+	a.addStats()
+	a.addIsolation()
+	a.addEvents()
+	a.addImages()
+	registerExec(a, parts.Inside)
+	registerFiles(a, parts.Inside)
+	registerPorts(a, parts.Inside)
+	a.addAbsent()
 	a.addDocuments(router)
-
 	return a
 }
 
@@ -89,7 +107,9 @@ type adapter struct{ *server.Router }
 // Handle implements huma.Adapter.
 func (a *adapter) Handle(op *huma.Operation, h func(huma.Context)) {
 	route, _ := op.Metadata[routeKey].(server.Route)
-	route.Pattern = op.Method + " " + op.Path
+	if route.Pattern == "" {
+		route.Pattern = op.Method + " " + op.Path
+	}
 	route.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h(bounded{humago.NewContext(op, r, w)}) })
 	a.Router.Handle(route)
 }
@@ -119,7 +139,9 @@ func route[I, O any](a *API, op huma.Operation, r server.Route, f func(ctx conte
 	op.Metadata = map[string]any{routeKey: r, registryKey: registry}
 	op.MaxBodyBytes = -1 // the router bounds bodies
 	op.Security = []map[string][]string{{"bearer": {}}, {"header": {}}}
-	op.Responses = errorResponses(registry)
+	responses := errorResponses(registry)
+	maps.Copy(responses, op.Responses)
+	op.Responses = responses
 	switch r.Access {
 	case auth.NeedAdmin:
 		op.Description += " Needs an admin key."
@@ -128,6 +150,10 @@ func route[I, O any](a *API, op huma.Operation, r server.Route, f func(ctx conte
 	}
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := f(ctx, server.Caller(ctx), in)
+		var form *FormProblem
+		if errors.As(err, &form) {
+			return nil, form
+		}
 		if err != nil {
 			return nil, server.Explain(ctx, err)
 		}

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"time"
 
@@ -70,14 +71,21 @@ func (a *API) listAudit(ctx context.Context, c sandbox.Caller, in *auditInput) (
 	return &auditOutput{list(items, page.Next)}, nil
 }
 
-// record writes what was done, or not. That it can't be written does not undo
-// it.
+// record writes what was done, or not, that concerns no sandbox.
 func (a *API) record(ctx context.Context, c sandbox.Caller, action audit.Action, err error, details map[string]string) {
+	a.recordOn(ctx, c, action, "", err, details)
+}
+
+// recordOn writes what was done with a sandbox, or not. That it can't be
+// written does not undo it. Details that are empty are left out.
+func (a *API) recordOn(ctx context.Context, c sandbox.Caller, action audit.Action, uid string, err error, details map[string]string) {
 	result := audit.OK
 	if err != nil {
-		result = string(server.Explain(ctx, err).Code)
+		result = string(server.ProblemOf(err).Code)
 	}
-	if err := a.Audit.Write(audit.Record{Action: action, Owner: c.Owner, KeyID: c.KeyID, RequestID: c.RequestID, Result: result, Details: details}); err != nil {
+	maps.DeleteFunc(details, func(_, v string) bool { return v == "" })
+	r := audit.Record{Action: action, Owner: c.Owner, KeyID: c.KeyID, Sandbox: uid, RequestID: c.RequestID, Result: result, Details: details}
+	if err := a.Audit.Write(r); err != nil {
 		server.LogError(ctx, err)
 	}
 }

@@ -1,10 +1,12 @@
--- API keys. The secret itself is nowhere.
-CREATE TABLE keys (
-    id      TEXT PRIMARY KEY,
+-- API keys, without their secrets. A revoked key stays, so that lists and the
+-- audit log can name it.
+CREATE TABLE api_keys (
+    seq     INTEGER PRIMARY KEY AUTOINCREMENT, -- the order in which they were made
+    id      TEXT NOT NULL UNIQUE,
     owner   TEXT NOT NULL,
     name    TEXT NOT NULL,
-    admin   INTEGER NOT NULL, -- 0 or 1
-    hash    BLOB NOT NULL UNIQUE,
+    admin   INTEGER NOT NULL,
+    hash    BLOB NOT NULL UNIQUE, -- SHA-256 of the secret digits
     created INTEGER NOT NULL,
-    revoked INTEGER NOT NULL -- 0: not
-) STRICT, WITHOUT ROWID;
+    revoked INTEGER NOT NULL
+) STRICT;

@@ -1,0 +1,166 @@
+package rest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"agentbox/internal/audit"
+	"agentbox/internal/sandbox"
+	"agentbox/internal/server"
+)
+
+// NewSandbox is what a sandbox is to be. What is left out has the server's
+// default.
+type NewSandbox struct {
+	Image          string            `json:"image,omitempty" maxLength:"512" doc:"Name of an image that the server has."`
+	Name           string            `json:"name,omitempty" maxLength:"128" doc:"Your name for it, unique among your sandboxes."`
+	Labels         map[string]string `json:"labels,omitempty"`
+	Env            map[string]string `json:"env,omitempty" doc:"Added to the image's environment."`
+	User           string            `json:"user,omitempty" maxLength:"128" doc:"Who commands run as, instead of the image's user."`
+	Workdir        string            `json:"workdir,omitempty" maxLength:"4095" doc:"Where commands run, instead of the image's directory."`
+	Memory         *Size             `json:"memory,omitempty"`
+	CPUs           *float64          `json:"cpus,omitempty" doc:"Cores, such as 0.5."`
+	Disk           *Size             `json:"disk,omitempty"`
+	Shm            *Size             `json:"shm,omitempty"`
+	Pids           *int64            `json:"pids,omitempty" doc:"Processes and threads."`
+	IdleTimeout    *Duration         `json:"idle_timeout,omitempty"`
+	Lifetime       *Duration         `json:"lifetime,omitempty"`
+	NetworkEnabled Bool              `json:"network_enabled,omitempty"`
+	Network        *NewNetwork       `json:"network,omitempty"`
+	Ports          []PublishedPort   `json:"ports,omitempty" maxItems:"64"`
+	Volumes        []Mount           `json:"volumes,omitempty" maxItems:"64"`
+	OnIdle         string            `json:"on_idle,omitempty" enum:"destroy,stop" doc:"What becomes of it after idle_timeout. Default: destroy."`
+}
+
+// NewNetwork is what a sandbox is to reach.
+type NewNetwork struct {
+	Mode  string   `json:"mode,omitempty" enum:"none,allowlist,full"`
+	Allow []string `json:"allow,omitempty" maxItems:"1024"`
+}
+
+type createInput struct {
+	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"The same key with the same body within a day gives the same sandbox; with another body it is a conflict."`
+	Body NewSandbox
+}
+
+type sandboxOutput struct{ Body Sandbox }
+
+func (a *API) createSandbox(ctx context.Context, c sandbox.Caller, in *createInput) (*sandboxOutput, error) {
+	r, err := a.request(&in.Body)
+	var sb sandbox.Sandbox
+	if err == nil {
+		sb, err = a.Sandboxes.Create(ctx, c, r, in.Key)
+		err = notCreated(ctx, err, in.Body.Image)
+	}
+	a.recordOn(ctx, c, audit.Create, sb.UID, err, map[string]string{"image": r.Image, "name": r.Name})
+	if err != nil {
+		return nil, err
+	}
+	return &sandboxOutput{sandboxOf(&sb)}, nil
+}
+
+// notCreated tells the errors of a creation apart that have the same class: an
+// image that is not there is the request's fault if the request named it, and
+// else the server's.
+func notCreated(ctx context.Context, err error, image string) error {
+	if err == nil {
+		return nil
+	}
+	p := server.ProblemOf(err)
+	switch {
+	case p.Code == server.CodeNotFound && image != "":
+		return &sandbox.InvalidError{Field: "image", Value: image, Allowed: "an image that the server has, see GET " + Prefix + "/images"}
+	case p.Code == server.CodeNotFound, p.Code == server.CodeInternal:
+		server.LogError(ctx, err)
+		return server.NewProblem(server.CodeInternal, "Failed to create sandbox container")
+	}
+	return err
+}
+
+// request translates a body for the core.
+func (a *API) request(b *NewSandbox) (sandbox.CreateRequest, error) {
+	r := sandbox.CreateRequest{
+		Image: b.Image, Name: b.Name, Labels: b.Labels, User: b.User, Workdir: b.Workdir, OnIdle: sandbox.OnIdle(b.OnIdle), Defaults: a.Defaults,
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.Env)) { // repeated requests are compared
+		if strings.Contains(name, "=") {
+			return r, &sandbox.InvalidError{Field: "env", Value: name, Allowed: "names without ="}
+		}
+		r.Env = append(r.Env, name+"="+b.Env[name])
+	}
+	if err := unsupportedYet(b); err != nil {
+		return r, err
+	}
+	if err := limits(b, &r.Limits); err != nil {
+		return r, err
+	}
+	r.IdleTimeout, r.Lifetime = span(b.IdleTimeout), span(b.Lifetime)
+	return r, nil
+}
+
+// limits takes over what the caller chose. A zero is none that a caller can
+// choose, and stands for the default below.
+func limits(b *NewSandbox, l *sandbox.Limits) error {
+	for _, f := range []struct {
+		name  string
+		asked *Size
+		to    *int64
+	}{
+		{"memory", b.Memory, &l.Memory}, {"disk", b.Disk, &l.Disk}, {"shm", b.Shm, &l.Shm},
+	} {
+		if f.asked == nil {
+			continue
+		}
+		if f.asked.Bytes == 0 {
+			return tooSmall(f.name)
+		}
+		*f.to = f.asked.Bytes
+	}
+	if b.CPUs != nil {
+		if l.CPUs = *b.CPUs; l.CPUs == 0 {
+			return tooSmall("cpus")
+		}
+	}
+	if b.Pids != nil {
+		if l.Pids = *b.Pids; l.Pids == 0 {
+			return tooSmall("pids")
+		}
+	}
+	return nil
+}
+
+func tooSmall(field string) error {
+	return &sandbox.InvalidError{Field: field, Value: "0", Allowed: "more than 0; leave it out for the default"}
+}
+
+// span is a timeout for the core: 0 is without end, and what was not said is the
+// default.
+func span(d *Duration) time.Duration {
+	switch {
+	case d == nil:
+		return 0
+	case d.Value == 0:
+		return sandbox.Never
+	case d.Value < 0: // not a way to write "never"
+		return time.Nanosecond
+	}
+	return d.Value
+}
+
+// unsupportedYet refuses what would give a sandbox less than was asked for.
+func unsupportedYet(b *NewSandbox) error {
+	switch {
+	case b.NetworkEnabled.Value, b.Network != nil && (b.Network.Mode != "" && b.Network.Mode != "none" || len(b.Network.Allow) > 0):
+		return sandbox.Refuse(errdefs.ErrNotImplemented, "this server gives sandboxes no network: network.mode can be none only")
+	case len(b.Ports) > 0:
+		return sandbox.Refuse(errdefs.ErrNotImplemented, "this server can't publish ports of sandboxes")
+	case len(b.Volumes) > 0:
+		return sandbox.Refuse(errdefs.ErrNotImplemented, "this server has no volumes")
+	}
+	return nil
+}

@@ -1,0 +1,277 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"agentbox/internal/audit"
+	"agentbox/internal/guest/client"
+	"agentbox/internal/manager"
+	"agentbox/internal/sandbox"
+	"agentbox/internal/server"
+)
+
+// Execs are what the routes about commands need; manager.Manager has it.
+type Execs interface {
+	StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output) (*manager.Exec, error)
+	Attach(ctx context.Context, c sandbox.Caller, id, execID string, stdout, stderr int64, out client.Output) (*manager.Exec, error)
+	execReader
+	execControl
+}
+
+// execRoutes are the routes about commands.
+type execRoutes struct {
+	*API
+	m Execs
+}
+
+// Inside is what the routes about the inside of sandboxes need; manager.Manager
+// has it.
+type Inside interface {
+	Execs
+	Files
+	Ports
+}
+
+// registerExec adds the routes about commands.
+func registerExec(a *API, m Execs) {
+	x := &execRoutes{a, m}
+	tags := []string{"Commands"}
+	route(a, huma.Operation{
+		OperationID: "execute", Method: http.MethodPost, Path: "/sandboxes/{id}/execute", Summary: "Run a command and wait for its end", Tags: tags,
+		Description: "A command that fails is a result. When the client goes away the command runs on, and its result is kept for an hour under its exec_id. With detach the answer comes at once, with status 202.",
+	}, server.Route{MaxBody: server.MaxDataBody}, x.execute)
+	routeReply(a, huma.Operation{
+		OperationID: "execute-stream", Method: http.MethodPost, Path: "/sandboxes/{id}/execute/stream", Summary: "Run a command and follow its output", Tags: tags,
+		Description: "The events are start {exec_id}, stdout and stderr {offset, data}, exit {the result} and error {detail, code}. When the client goes away the command is killed after 5 s, unless somebody follows its output again with the Last-Event-ID; with detach it runs on.",
+		Responses:   answers("200", "Events.", typeEvents),
+	}, server.Route{MaxBody: server.MaxDataBody}, x.executeStream)
+	routeReply(a, huma.Operation{
+		OperationID: "open-terminal", Method: http.MethodGet, Path: "/sandboxes/{id}/terminal", Summary: "Open a terminal (WebSocket)", Tags: tags,
+		Description: "Binary messages are bytes of the terminal. Text messages are JSON: the server sends {type: start, exec_id, offset} first and {type: exit, …the result} at the end, or {type: error, detail, code}; the client may send {type: resize, cols, rows} and {type: signal, signal}. When the client goes away the command is killed after 5 s, unless a terminal with its exec_id is opened again.",
+		Responses:   map[string]*huma.Response{"101": {Description: "The WebSocket is open."}},
+	}, server.Route{Stream: true}, x.terminal)
+	x.registerExecs(tags)
+}
+
+// CommandLine is a command line for the shell, or a program with its arguments.
+type CommandLine struct {
+	shell string
+	argv  []string
+	bad   malformed
+}
+
+// UnmarshalJSON never fails: Resolve tells what is wrong, and where.
+func (l *CommandLine) UnmarshalJSON(data []byte) error {
+	if json.Unmarshal(data, &l.shell) != nil && json.Unmarshal(data, &l.argv) != nil {
+		l.bad = malformed{bytes.Clone(data), "string_type", "it must be a text, or a list of texts"}
+	}
+	return nil
+}
+
+// MarshalJSON writes what was read.
+func (l CommandLine) MarshalJSON() ([]byte, error) {
+	if l.argv != nil {
+		return json.Marshal(l.argv)
+	}
+	return json.Marshal(l.shell)
+}
+
+// Resolve reports a value that is none.
+func (l *CommandLine) Resolve(_ huma.Context, at *huma.PathBuffer) []error { return l.bad.report(at) }
+
+// Schema documents the type.
+func (l *CommandLine) Schema(huma.Registry) *huma.Schema {
+	return anyOf("A command line for the shell, or a list: a program and its arguments.",
+		map[string]any{"type": "string", "minLength": 1}, map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"type": "string"}})
+}
+
+// Command is what to run.
+type Command struct {
+	Command     CommandLine       `json:"command"`
+	Workdir     string            `json:"workdir,omitempty" maxLength:"4095" doc:"Where; default: the sandbox's directory."`
+	Env         map[string]string `json:"env,omitempty" doc:"Added to the sandbox's environment."`
+	User        string            `json:"user,omitempty" maxLength:"128" doc:"Who runs it, a name or number, optionally with :group; default: the sandbox's user."`
+	Stdin       string            `json:"stdin,omitempty" doc:"Its input, as a text."`
+	StdinBase64 []byte            `json:"stdin_base64,omitempty" doc:"Its input, as bytes, instead of stdin."`
+	Timeout     *Duration         `json:"timeout,omitempty" doc:"After it the command and all that it started is killed. Default: an hour, at most 24 hours; for a detached command none."`
+	MaxOutput   *Size             `json:"max_output,omitempty" doc:"What is kept of each stream, in bytes. Default 10 MB, at most 100 MB; a stream of events has no default."`
+	Detach      Bool              `json:"detach,omitempty" doc:"Don't wait for it, and let it run on when its client is gone."`
+	TTY         Bool              `json:"tty,omitempty" doc:"Give it a terminal; stderr is then part of stdout."`
+	Cols        uint16            `json:"cols,omitempty" doc:"Columns of the terminal; default 80."`
+	Rows        uint16            `json:"rows,omitempty" doc:"Rows of the terminal; default 24."`
+	Session     string            `json:"session,omitempty" maxLength:"128" doc:"Run it in this shell session; its directory, user and environment hold then."`
+}
+
+// command is what the core takes, and the input; nil: there is none.
+func (q *Command) command() (cmd sandbox.Command, stdin io.Reader, err error) {
+	if q.Command.shell == "" && len(q.Command.argv) == 0 {
+		return cmd, nil, &sandbox.InvalidError{Field: "command", Allowed: "a command line, or a program and its arguments"}
+	}
+	cmd = sandbox.Command{
+		Argv: q.Command.argv, Shell: q.Command.shell, Dir: q.Workdir, User: q.User, TTY: q.TTY.Value, Cols: q.Cols, Rows: q.Rows,
+	}
+	if cmd.Env, err = environment(q.Env); err != nil {
+		return cmd, nil, err
+	}
+	if q.Timeout != nil {
+		cmd.Timeout = q.Timeout.Value
+		if cmd.Timeout <= 0 || cmd.Timeout > sandbox.MaxTimeout {
+			return cmd, nil, &sandbox.InvalidError{Field: "timeout", Value: cmd.Timeout.String(), Allowed: "more than 0, at most " + sandbox.MaxTimeout.String()}
+		}
+	} else if q.Detach.Value {
+		cmd.Timeout = -1
+	}
+	if q.MaxOutput != nil {
+		cmd.MaxOutput = q.MaxOutput.Bytes
+		if cmd.MaxOutput <= 0 || cmd.MaxOutput > sandbox.MaxMaxOutput {
+			return cmd, nil, &sandbox.InvalidError{Field: "max_output", Value: sandbox.FormatSize(cmd.MaxOutput), Allowed: "1 to 100000000 bytes"}
+		}
+	}
+	switch {
+	case q.Stdin != "" && len(q.StdinBase64) > 0:
+		return cmd, nil, &sandbox.InvalidError{Field: "stdin_base64", Allowed: "one of stdin and stdin_base64"}
+	case q.Stdin != "":
+		stdin = strings.NewReader(q.Stdin)
+	case len(q.StdinBase64) > 0:
+		stdin = bytes.NewReader(q.StdinBase64)
+	}
+	cmd.Stdin = stdin != nil
+	return cmd, stdin, nil
+}
+
+// environment in the form that the core takes, sorted.
+func environment(env map[string]string) ([]string, error) {
+	var list []string
+	size := 0
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(env[name], "\x00") {
+			return nil, &sandbox.InvalidError{Field: "env", Value: name, Allowed: "names without = and NUL, values without NUL"}
+		}
+		list = append(list, name+"="+env[name])
+		size += len(name) + len(env[name])
+	}
+	if len(list) > sandbox.MaxEnv || int64(size) > sandbox.MaxEnvBytes {
+		return nil, &sandbox.InvalidError{Field: "env", Allowed: "at most 1024 variables and 128 KiB"}
+	}
+	return list, nil
+}
+
+type executeInput struct {
+	SandboxID
+	Encoding
+	Body Command
+}
+
+// Encoding is the form of bytes in JSON.
+type Encoding struct {
+	Encoding string `query:"encoding" enum:"text,base64" default:"text" doc:"How output is written: as a text with U+FFFD in place of bytes that are no UTF-8, or exactly."`
+}
+
+func (e *Encoding) base64() bool { return e.Encoding == "base64" }
+
+type executeOutput struct {
+	Status int
+	Body   ExecResult
+}
+
+func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeInput) (*executeOutput, error) {
+	cmd, stdin, err := in.Body.command()
+	if err != nil {
+		return nil, err
+	}
+	if in.Body.Session != "" {
+		return x.executeInSession(ctx, c, in)
+	}
+	merged := &capture{}
+	cmd.OnDisconnect, cmd.Background = sandbox.Keep, in.Body.Detach.Value
+	var out client.Output
+	if !cmd.Background {
+		out = merged.output()
+	}
+	e, err := x.start(ctx, c, in.ID, cmd, out)
+	if err != nil {
+		return nil, err
+	}
+	if cmd.Background {
+		x.feedDetached(ctx, c, in.ID, e.ID(), stdin)
+		return &executeOutput{http.StatusAccepted, ExecResult{ExecID: e.ID()}}, nil
+	}
+	go feed(e, stdin)
+	res, err := e.Wait(ctx)
+	if err != nil {
+		_ = e.Detach() // Keep says the same, should this not arrive
+		return nil, err
+	}
+	if res.Outcome == sandbox.Lost {
+		return nil, x.lost(ctx, c, in.ID, res)
+	}
+	body := resultOf(res)
+	merged.fill(&body, res, in.base64())
+	return &executeOutput{http.StatusOK, body}, nil
+}
+
+// start starts a command and records it.
+func (x *execRoutes) start(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output) (*manager.Exec, error) {
+	e, err := x.m.StartExec(ctx, c, id, cmd, out)
+	err = guestError(err)
+	details := map[string]string{"command": clip(commandText(cmd))}
+	if err == nil {
+		details["exec_id"] = e.ID()
+	}
+	x.recordOn(ctx, c, audit.Exec, x.uid(ctx, c, id, sandbox.Sandbox{}), err, details)
+	return e, err
+}
+
+func commandText(cmd sandbox.Command) string {
+	if cmd.Shell != "" {
+		return cmd.Shell
+	}
+	return strings.Join(cmd.Argv, " ")
+}
+
+// clip bounds a text for the audit log.
+func clip(s string) string {
+	const most = 1024
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// feed copies input; a command that does not want it all is no error.
+func feed(e *manager.Exec, stdin io.Reader) {
+	if stdin == nil {
+		return
+	}
+	w := e.Stdin()
+	_, _ = io.Copy(w, stdin)
+	_ = w.Close()
+}
+
+// feedDetached gives a command that nobody follows its input. Pipes take 64 KiB
+// at once; what the command does not read in time is given on when it does.
+func (x *execRoutes) feedDetached(ctx context.Context, c sandbox.Caller, id, execID string, stdin io.Reader) {
+	if stdin == nil {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	go func() { _ = x.m.WriteExec(ctx, c, id, execID, stdin, true) }() // the command's end ends it
+}
+
+// lost is the error of a command that went down with its sandbox.
+func (x *execRoutes) lost(ctx context.Context, c sandbox.Caller, id string, res *sandbox.Result) error {
+	sb, err := x.Sandboxes.Get(ctx, c, id)
+	if err != nil {
+		return err
+	}
+	return &sandbox.StateError{Short: sb.Short, Status: sb.Status, Text: res.Reason}
+}

@@ -1,0 +1,48 @@
+package rest
+
+import (
+	"errors"
+
+	"github.com/containerd/errdefs"
+
+	"agentbox/internal/guest"
+	"agentbox/internal/sandbox"
+	"agentbox/internal/server"
+)
+
+// guestError lets callers read what the agent in their sandbox, or the client of
+// it, says about a request. It is about their own files and commands, escaped
+// and bounded.
+func guestError(err error) error {
+	var told *guest.Error
+	if err == nil || !errors.As(err, &told) || isDomain(err) {
+		return err
+	}
+	if errdefs.IsInternal(told) || errdefs.IsUnavailable(told) {
+		return err // not the caller's to mend
+	}
+	return sandbox.Refuse(told.Unwrap(), "%s", told.Error())
+}
+
+// isDomain reports an error that the base explains better.
+func isDomain(err error) bool {
+	var state *sandbox.StateError
+	var gone *sandbox.GoneError
+	var invalid *sandbox.InvalidError
+	return errors.As(err, &state) || errors.As(err, &gone) || errors.As(err, &invalid)
+}
+
+// onField says which field an error about a value is about.
+func onField(err error, field string) error {
+	err = guestError(err)
+	if err == nil {
+		return nil
+	}
+	p := server.ProblemOf(err)
+	if p.Code == server.CodeInvalidValue && p.Field == "" {
+		q := *p
+		q.Field = field
+		return &q
+	}
+	return err
+}

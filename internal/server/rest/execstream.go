@@ -1,0 +1,245 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"agentbox/internal/guest/client"
+	"agentbox/internal/manager"
+	"agentbox/internal/sandbox"
+	"agentbox/internal/server"
+)
+
+func (x *execRoutes) executeStream(ctx context.Context, c sandbox.Caller, in *executeInput) (reply, error) {
+	cmd, stdin, err := in.Body.command()
+	if err != nil {
+		return nil, err
+	}
+	if in.Body.Session != "" {
+		return x.streamInSession(ctx, c, in)
+	}
+	if cmd.MaxOutput == 0 {
+		cmd.MaxOutput = -1
+	}
+	if in.Body.Detach.Value {
+		cmd.OnDisconnect = sandbox.Keep
+	}
+	f := newFollower(in.base64(), offsets{})
+	e, err := x.start(ctx, c, in.ID, cmd, f.output())
+	if err != nil {
+		return nil, err
+	}
+	go feed(e, stdin)
+	return func(w http.ResponseWriter, r *http.Request) { x.follow(w, r, c, in.ID, e, f) }, nil
+}
+
+// follow sends what a command does until it has ended or its client is gone.
+func (x *execRoutes) follow(w http.ResponseWriter, r *http.Request, c sandbox.Caller, id string, e *manager.Exec, f *follower) {
+	ev := openEvents(w)
+	defer ev.close()
+	_ = ev.send("start", "", map[string]string{"exec_id": e.ID()}) // pulse notices a client that is gone
+	f.begin(ev)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	done := make(chan struct{})
+	var res *sandbox.Result
+	var err error
+	go func() {
+		defer close(done)
+		res, err = e.Wait(ctx)
+	}()
+	switch ev.pulse(ctx, done, x.Draining) {
+	case left:
+		e.Abandon()
+		return
+	case stopping:
+		_ = e.Detach() // it is not its client that goes
+		ev.fail(ctx, errStopping())
+		return
+	}
+	switch {
+	case ctx.Err() != nil:
+		e.Abandon()
+	case err != nil:
+		ev.fail(ctx, guestError(err))
+	case res.Outcome == sandbox.Lost:
+		f.finish()
+		ev.fail(ctx, x.lost(ctx, c, id, res))
+	default:
+		f.finish()
+		_ = ev.send("exit", f.at.String(), endOf(res)) // a client that is gone asks for the result
+	}
+}
+
+// ExecEnd is how a command ended, without its output.
+type ExecEnd struct {
+	ExecID    string    `json:"exec_id"`
+	ExitCode  *int      `json:"exit_code"`
+	Signal    *int      `json:"signal"`
+	TimedOut  bool      `json:"timed_out"`
+	OOMKilled bool      `json:"oom_killed"`
+	Truncated Truncated `json:"truncated"`
+	Reason    string    `json:"reason"`
+	Duration  Duration  `json:"duration"`
+	CPUTime   Duration  `json:"cpu_time"`
+	Memory    int64     `json:"peak_memory"`
+}
+
+func endOf(r *sandbox.Result) ExecEnd {
+	b := resultOf(r)
+	return ExecEnd{b.ExecID, b.ExitCode, b.Signal, b.TimedOut, b.OOMKilled, b.Truncated, b.Reason, b.Duration, b.CPUTime, b.Memory}
+}
+
+// offsets are how much of each output stream a client has.
+type offsets [2]int64
+
+// String is the form of ids of events.
+func (o offsets) String() string { return fmt.Sprintf("%d-%d", o[0], o[1]) }
+
+// parseOffsets reads the id of an event.
+func parseOffsets(field, s string) (o offsets, err error) {
+	a, b, ok := strings.Cut(s, "-")
+	if ok {
+		o[0], err = parseOffset(field, a)
+		if err == nil {
+			o[1], err = parseOffset(field, b)
+		}
+		return o, err
+	}
+	return o, badOffset(field, s)
+}
+
+func parseOffset(field, s string) (int64, error) {
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err != nil {
+		return 0, badOffset(field, s)
+	}
+	return int64(n), nil
+}
+
+func badOffset(field, s string) error {
+	return &FormProblem{Detail: []*FieldError{{
+		Type: "value_error", Loc: []any{where(field), field}, Msg: "it must be an offset, or the id of an event of this stream", Input: short(s),
+	}}}
+}
+
+func where(field string) string {
+	if field == lastEventID {
+		return "header"
+	}
+	return "query"
+}
+
+const lastEventID = "Last-Event-ID"
+
+// follower makes events of a command's output. The goroutine that delivers the
+// output uses it, and after the command's end the handler.
+type follower struct {
+	exact bool
+	at    offsets // up to which events were sent
+	tails [2][]byte
+	ready chan struct{}
+	ev    *events // from ready on
+}
+
+func newFollower(exact bool, at offsets) *follower {
+	return &follower{exact: exact, at: at, ready: make(chan struct{})}
+}
+
+func (f *follower) output() client.Output {
+	return client.Output{Stdout: followed{f, 0}, Stderr: followed{f, 1}}
+}
+
+// begin lets output through.
+func (f *follower) begin(ev *events) {
+	f.ev = ev
+	close(f.ready)
+}
+
+var streamNames = [2]string{"stdout", "stderr"}
+
+type followed struct {
+	f      *follower
+	stream int
+}
+
+// maxEvent bounds the output in one event.
+const maxEvent = 64 << 10
+
+// Write implements io.Writer. It waits for a slow client, and the command with it.
+func (w followed) Write(p []byte) (int, error) {
+	f := w.f
+	<-f.ready
+	n := len(p)
+	if !f.exact {
+		p = append(f.tails[w.stream], p...)
+		whole := len(p) - splitLen(p)
+		f.tails[w.stream] = append([]byte(nil), p[whole:]...)
+		p = p[:whole]
+	}
+	for len(p) > 0 {
+		cut := min(len(p), maxEvent)
+		if cut < len(p) && !f.exact {
+			cut -= splitLen(p[:cut])
+		}
+		if err := f.send(w.stream, p[:cut]); err != nil {
+			return n, err
+		}
+		p = p[cut:]
+	}
+	return n, nil
+}
+
+// splitLen is how many bytes at the end of p may be the begin of a character.
+func splitLen(p []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
+		if b := p[len(p)-n]; utf8.RuneStart(b) {
+			if b >= utf8.RuneSelf && !utf8.FullRune(p[len(p)-n:]) {
+				return n
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+type outputEvent struct {
+	Offset int64  `json:"offset"`
+	Data   string `json:"data"`
+}
+
+type exactOutputEvent struct {
+	Offset int64  `json:"offset"`
+	Data   []byte `json:"data_base64"`
+}
+
+func (f *follower) send(stream int, p []byte) error {
+	offset := f.at[stream]
+	f.at[stream] += int64(len(p))
+	if f.exact {
+		return f.ev.send(streamNames[stream], f.at.String(), exactOutputEvent{offset, p})
+	}
+	return f.ev.send(streamNames[stream], f.at.String(), outputEvent{offset, string(p)})
+}
+
+// finish sends characters that stayed in parts.
+func (f *follower) finish() {
+	for i, tail := range f.tails {
+		if len(tail) > 0 {
+			_ = f.send(i, tail) // a client that is gone reads it later
+		}
+		f.tails[i] = nil
+	}
+}
+
+// offsetProblem is the answer to an offset that is not there, with the first one
+// that is.
+func offsetProblem(first, end int64) error {
+	p := server.NewProblem(server.CodeOutOfRange, fmt.Sprintf("there is no output at this offset: it begins at %d and ends at %d", first, end))
+	p.Field, p.Allowed = "offset", fmt.Sprintf("%d to %d", first, end)
+	return p
+}

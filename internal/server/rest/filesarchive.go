@@ -1,0 +1,132 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"agentbox/internal/guest/client"
+	"agentbox/internal/sandbox"
+	"agentbox/internal/server"
+)
+
+// Types of archives.
+const (
+	typeTar  = "application/x-tar"
+	typeGzip = "application/gzip"
+)
+
+func (f *fileRoutes) registerArchive(tags []string, content server.Route) {
+	routeReply(f.API, huma.Operation{
+		OperationID: "read-archive", Method: http.MethodGet, Path: "/sandboxes/{id}/files/archive", Summary: "Read a directory as an archive", Tags: tags,
+		Description: "A tar; with Accept: application/gzip a tar.gz, with Accept-Encoding: gzip a tar that is compressed on its way. The trailer X-Skipped tells how many entries were left out: special files and what the user may not read.",
+		Responses:   answers("200", "The archive.", typeTar, typeGzip),
+	}, content, f.readArchive)
+	route(f.API, huma.Operation{
+		OperationID: "write-archive", Method: http.MethodPut, Path: "/sandboxes/{id}/files/archive", Summary: "Unpack an archive into a directory", Tags: tags,
+		Description: "A tar, or a tar.gz with the content type application/gzip or the encoding gzip. Entries that would lead out of the directory are refused; what came before an error stays.",
+		RequestBody: takes("The archive.", typeTar, typeGzip), DefaultStatus: http.StatusNoContent,
+	}, content, f.writeArchive)
+}
+
+type readArchiveInput struct {
+	DirPath
+	Exclude  []string `query:"exclude,explode" maxItems:"100" doc:"Leave out what matches, with what is in it; a pattern without / is for names."`
+	Accept   string   `header:"Accept"`
+	Encoding string   `header:"Accept-Encoding"`
+}
+
+// form is how the archive is sent, and what headers say of it.
+func (in *readArchiveInput) form() (format client.ArchiveFormat, contentType, encoding string) {
+	switch {
+	case strings.Contains(in.Accept, typeGzip):
+		return client.TarGz, typeGzip, ""
+	case accepts(in.Encoding, "gzip"):
+		return client.TarGz, typeTar, "gzip"
+	default:
+		return client.Tar, typeTar, ""
+	}
+}
+
+// accepts reports whether a list of encodings has one, and not with q=0.
+func accepts(list, want string) bool {
+	for part := range strings.SplitSeq(list, ",") {
+		name, q, _ := strings.Cut(part, ";")
+		if strings.EqualFold(strings.TrimSpace(name), want) {
+			q = strings.ReplaceAll(q, " ", "")
+			return strings.Trim(strings.TrimPrefix(q, "q="), "0.") != "" || q == ""
+		}
+	}
+	return false
+}
+
+func (f *fileRoutes) readArchive(ctx context.Context, c sandbox.Caller, in *readArchiveInput) (reply, error) {
+	format, contentType, encoding := in.form()
+	l, err := f.open(ctx, c, in.ID, reads("archive", in.Path))
+	if err != nil {
+		return nil, err
+	}
+	a, err := l.Session().GetArchive(ctx, in.Path, client.ArchiveOptions{User: in.User, Format: format, Exclude: in.Exclude})
+	err = onField(err, "path")
+	f.note(ctx, c, l, reads("archive", in.Path), err)
+	if err != nil {
+		l.Release()
+		return nil, err
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		defer l.Release()
+		defer a.Close()
+		h := w.Header()
+		h.Set("Content-Type", contentType)
+		h.Add("Vary", "Accept, Accept-Encoding")
+		if encoding != "" {
+			h.Set("Content-Encoding", encoding)
+		}
+		h.Set("Trailer", "X-Skipped")
+		if _, err := io.Copy(w, a); err != nil {
+			server.LogError(r.Context(), fmt.Errorf("send an archive: %w", err))
+			cut()
+		}
+		h.Set("X-Skipped", itoa(int64(a.Skipped().Total)))
+	}, nil
+}
+
+type writeArchiveInput struct {
+	DirPath
+	Content
+	Type     string `header:"Content-Type"`
+	Encoding string `header:"Content-Encoding"`
+}
+
+func (in *writeArchiveInput) format() (client.ArchiveFormat, error) {
+	media, _, _ := mime.ParseMediaType(in.Type) // what is none is not supported
+	packed := strings.EqualFold(in.Encoding, "gzip")
+	switch {
+	case in.Encoding != "" && !packed && !strings.EqualFold(in.Encoding, "identity"):
+	case media == typeGzip || media == "application/x-gzip" || media == "application/x-gtar-compressed":
+		if !packed {
+			return client.TarGz, nil
+		}
+	case media == typeTar || media == "application/tar" || media == typeBytes || in.Type == "":
+		if packed {
+			return client.TarGz, nil
+		}
+		return client.Tar, nil
+	}
+	return "", server.NewProblem(server.CodeUnsupportedMedia, "the body must be application/x-tar or application/gzip")
+}
+
+func (f *fileRoutes) writeArchive(ctx context.Context, c sandbox.Caller, in *writeArchiveInput) (*struct{}, error) {
+	format, err := in.format()
+	if err != nil {
+		return nil, err
+	}
+	return nil, f.use(ctx, c, in.ID, writes("unpack", in.Path), func(s *client.Session) error {
+		return s.PutArchive(ctx, in.Path, in.request.Body, client.UnpackOptions{User: in.User, Format: format, Parents: true})
+	})
+}

@@ -1,0 +1,93 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"agentbox/internal/server"
+)
+
+// WebSocket is a request to open one.
+type WebSocket struct{ request *http.Request }
+
+// Resolve implements huma.Resolver.
+func (u *WebSocket) Resolve(ctx huma.Context) []error {
+	u.request, _ = humago.Unwrap(ctx)
+	return nil
+}
+
+// check refuses other requests before anything is done for them.
+func (u *WebSocket) check() error {
+	h := u.request.Header
+	if u.request.ProtoMajor != 1 || !strings.EqualFold(h.Get("Upgrade"), "websocket") || !strings.Contains(strings.ToLower(h.Get("Connection")), "upgrade") || h.Get("Sec-WebSocket-Key") == "" {
+		return server.NewProblem(server.CodeInvalidRequest, "this opens a WebSocket: it needs HTTP/1.1 and the headers of an upgrade")
+	}
+	return nil
+}
+
+// maxMessage bounds a message of a client, in bytes.
+const maxMessage = 1 << 20
+
+// accept opens the WebSocket. When it can't, it has answered.
+func accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // the gate has checked the origin
+	if err != nil {
+		server.LogError(r.Context(), err)
+		return nil, err
+	}
+	ws.SetReadLimit(maxMessage)
+	return ws, nil
+}
+
+func sendText(ctx context.Context, ws *websocket.Conn, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, wsTimeout)
+	defer cancel()
+	return ws.Write(ctx, websocket.MessageText, text)
+}
+
+// stayAlive asks the client every now and then whether it is there, and returns
+// when it is not. Something must read from the connection meanwhile.
+func stayAlive(ctx context.Context, ws *websocket.Conn) {
+	t := time.NewTicker(heartbeat)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		ask, cancel := context.WithTimeout(ctx, wsTimeout)
+		err := ws.Ping(ask)
+		cancel()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// messages writes bytes as binary messages.
+type messages struct {
+	ctx context.Context //nolint:containedctx // io.Writer has no other place for it
+	ws  *websocket.Conn
+}
+
+// Write implements io.Writer.
+func (m messages) Write(p []byte) (int, error) {
+	if m.ctx.Err() != nil {
+		return 0, m.ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, wsTimeout)
+	defer cancel()
+	return len(p), m.ws.Write(ctx, websocket.MessageBinary, p)
+}

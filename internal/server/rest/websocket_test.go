@@ -1,0 +1,227 @@
+package rest_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"agentbox/internal/server"
+	"agentbox/internal/server/rest"
+)
+
+// socket is a WebSocket of a client.
+type socket struct {
+	t   testing.TB
+	ws  *websocket.Conn
+	ctx context.Context
+}
+
+func (w *world) dial(path string, header http.Header) (*socket, *http.Response, error) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	w.t.Cleanup(cancel)
+	if header == nil {
+		header = http.Header{}
+	}
+	header.Set("X-API-Key", w.user)
+	ws, resp, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(w.url, "http")+path, &websocket.DialOptions{HTTPHeader: header})
+	if err != nil {
+		return nil, resp, err
+	}
+	w.t.Cleanup(func() { _ = ws.CloseNow() })
+	return &socket{w.t, ws, ctx}, resp, nil
+}
+
+func (w *world) socket(path string) *socket {
+	w.t.Helper()
+	s, _, err := w.dial(path, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func (s *socket) write(kind websocket.MessageType, text string) {
+	s.t.Helper()
+	if err := s.ws.Write(s.ctx, kind, []byte(text)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+type message struct {
+	Type     string      `json:"type"`
+	ExecID   string      `json:"exec_id"`
+	Offset   int64       `json:"offset"`
+	ExitCode *int        `json:"exit_code"`
+	Code     server.Code `json:"code"`
+}
+
+// control reads the next text message, and what came as bytes before it.
+func (s *socket) control() (m message, out string) {
+	s.t.Helper()
+	for {
+		kind, b, err := s.ws.Read(s.ctx)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if kind == websocket.MessageBinary {
+			out += string(b)
+			continue
+		}
+		if err := json.Unmarshal(b, &m); err != nil {
+			s.t.Fatal(err)
+		}
+		return m, out
+	}
+}
+
+// until reads bytes until they hold a text.
+func (s *socket) until(want string) (out string) {
+	s.t.Helper()
+	for !strings.Contains(out, want) {
+		_, b, err := s.ws.Read(s.ctx)
+		if err != nil {
+			s.t.Fatalf("%v after %q", err, out)
+		}
+		out += string(b)
+	}
+	return out
+}
+
+func TestTerminal(t *testing.T) {
+	w := start(t)
+	box := w.box()
+	s := w.socket(box + "/terminal?cols=100&rows=30&command=stty+size;read+x;echo+got+$x;stty+size;exit+7")
+	begun, _ := s.control()
+	if begun.Type != "start" || begun.ExecID == "" || begun.Offset != 0 {
+		t.Fatalf("%+v", begun)
+	}
+	s.until("30 100")
+	s.write(websocket.MessageText, `{"type":"resize","cols":90,"rows":20}`)
+	s.write(websocket.MessageText, `{"type":"nonsense"}`)
+	if m, _ := s.control(); m.Type != "error" || m.Code != server.CodeInvalidValue {
+		t.Errorf("nonsense: %+v", m)
+	}
+	s.write(websocket.MessageBinary, "hello\n")
+	m, out := s.control()
+	if m.Type != "exit" || *m.ExitCode != 7 || !strings.Contains(out, "got hello") || !strings.Contains(out, "20 90") {
+		t.Errorf("%+v %q", m, out)
+	}
+	if _, _, err := s.ws.Read(s.ctx); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// TestTerminalComeBack: a client that lost its connection goes on where it was.
+func TestTerminalComeBack(t *testing.T) {
+	w := start(t)
+	box := w.box()
+	s := w.socket(box + "/terminal?command=echo+one;read+x;echo+two;read+x")
+	begun, _ := s.control()
+	have := len(s.until("one\r\n"))
+	_ = s.ws.CloseNow()
+	back := w.socket(box + "/terminal?exec_id=" + begun.ExecID + "&offset=" + itoa(have))
+	if m, _ := back.control(); m.ExecID != begun.ExecID || m.Offset != int64(have) {
+		t.Errorf("%+v", m)
+	}
+	back.write(websocket.MessageBinary, "\n")
+	if out := back.until("two"); strings.Contains(out, "one") {
+		t.Errorf("doubled: %q", out)
+	}
+	back.write(websocket.MessageText, `{"type":"signal","signal":"KILL"}`)
+	if m, _ := back.control(); m.Type != "exit" || *m.ExitCode != 137 {
+		t.Errorf("%+v", m)
+	}
+	w.problemOf(box+"/terminal?exec_id="+begun.ExecID+"&offset=99999", 416, server.CodeOutOfRange)
+	w.problemOf(box+"/terminal?exec_id=none", 404, server.CodeNotFound)
+}
+
+func itoa(n int) string { b, _ := json.Marshal(n); return string(b) }
+
+// problemOf wants a WebSocket to be refused.
+func (w *world) problemOf(path string, status int, code server.Code) {
+	w.t.Helper()
+	_, resp, err := w.dial(path, nil)
+	if err == nil || resp == nil || resp.StatusCode != status {
+		w.t.Errorf("%s: %v %v", path, resp, err)
+		return
+	}
+	b := make([]byte, 1024)
+	n, _ := resp.Body.Read(b)
+	var p server.Problem
+	if err := json.Unmarshal(b[:n], &p); err != nil || p.Code != code {
+		w.t.Errorf("%s: %s", path, b[:n])
+	}
+}
+
+// TestTerminalGone: the shell of a client that is gone for good ends.
+func TestTerminalGone(t *testing.T) {
+	w := start(t)
+	box := w.box()
+	s := w.socket(box + "/terminal?command=sleep+600")
+	begun, _ := s.control()
+	_ = s.ws.CloseNow()
+	e := read[rest.Exec](t, w.in("POST", box+"/execs/"+begun.ExecID+"/wait?timeout=60", "", 200))
+	if e.State != "ended" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestWebSocketOrigin: WEB-03, pages of other sites open no WebSocket, whatever
+// key their browser has.
+func TestWebSocketOrigin(t *testing.T) {
+	w := start(t)
+	box := w.box()
+	for _, path := range []string{"/terminal", "/ports/80/connect"} {
+		for _, h := range []http.Header{{"Origin": {"https://evil.example"}}, {"Origin": {"null"}}, {"Sec-Fetch-Site": {"cross-site"}}} {
+			if _, resp, err := w.dial(box+path, h); err == nil || resp == nil || resp.StatusCode != 403 {
+				t.Errorf("%s %v: %v %v", path, h, resp, err)
+			}
+		}
+		w.problem(w.user, "GET", strings.TrimPrefix(box, "/api/v1")+path, "", 400, server.CodeInvalidRequest)
+	}
+	if list := read[rest.List[rest.Exec]](t, w.in("GET", box+"/execs", "", 200)); len(list.Items) != 0 {
+		t.Errorf("something ran: %+v", list)
+	}
+}
+
+func TestPorts(t *testing.T) {
+	w := start(t)
+	box := w.box()
+	if l := read[rest.PortList](t, w.in("GET", box+"/ports", "", 200)); len(l.Items) != 0 {
+		t.Errorf("%+v", l)
+	}
+	w.problemOf(box+"/ports/8080/connect", 409, server.CodeConflict)
+	w.problem(w.user, "GET", strings.TrimPrefix(box, "/api/v1")+"/ports/70000/connect", "", 400, server.CodeInvalidValue)
+	w.in("POST", box+"/execute", `{"command":["echod","8080"],"detach":true}`, 202)
+	var l rest.PortList
+	for len(l.Items) == 0 {
+		l = read[rest.PortList](t, w.in("GET", box+"/ports", "", 200))
+	}
+	if l.Items[0].Port != 8080 || l.Truncated {
+		t.Errorf("%+v", l)
+	}
+	s := w.socket(box + "/ports/8080/connect")
+	s.write(websocket.MessageBinary, "ping\n")
+	if out := s.until("\n"); out != "ping\n" {
+		t.Errorf("%q", out)
+	}
+	s.write(websocket.MessageBinary, strings.Repeat("x", 200_000))
+	got := 0
+	for got < 200_000 {
+		_, b, err := s.ws.Read(s.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += len(b)
+	}
+	s.write(websocket.MessageText, `{"type":"eof"}`)
+	if _, _, err := s.ws.Read(s.ctx); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+		t.Errorf("it ends with %v", err)
+	}
+}
