@@ -17,11 +17,11 @@ const leadsOut = "a link that leads out of the directory"
 
 func (u *unpacker) link(h *tar.Header, name string) {
 	if path.IsAbs(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname)) {
-		u.skip(h.Name, leadsOut)
+		u.skips.Add(h.Name, leadsOut)
 		return
 	}
 	if u.linkBytes += len(name) + len(h.Linkname); u.linkBytes > maxLinkBytes {
-		u.skip(h.Name, "there are too many links")
+		u.skips.Add(h.Name, "there are too many links")
 		return
 	}
 	u.links = append(u.links, link{name, h.Linkname})
@@ -33,7 +33,7 @@ func (u *unpacker) makeLinks() {
 	var made []link
 	for _, l := range u.links {
 		if err := u.makeLink(l); err != nil {
-			u.skip(l.name, reason(err))
+			u.skips.Add(l.name, Reason(err))
 			continue
 		}
 		made = append(made, l)
@@ -45,9 +45,9 @@ func (u *unpacker) makeLinks() {
 		}
 		why := leadsOut
 		if err := u.root.Remove(l.name); err != nil {
-			why = reason(err)
+			why = Reason(err)
 		}
-		u.skip(l.name, why)
+		u.skips.Add(l.name, why)
 	}
 }
 

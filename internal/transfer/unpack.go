@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
@@ -32,13 +31,6 @@ const (
 // ErrBounds is wrapped by the error of an Unpack that met a bound. What was
 // unpacked until then stays.
 var ErrBounds = errors.New("more than may be collected")
-
-// What is told of entries that are left out, however many there are and however
-// long their names, so that a guest can't fill the host's memory or terminal.
-const (
-	maxSkipped = 100
-	maxShown   = 256 // bytes of a name
-)
 
 // maxLinkBytes bounds the names and targets of links, which are held to the end.
 const maxLinkBytes = 64 << 20
@@ -69,66 +61,27 @@ func Unpack(r io.Reader, dir string, o Options) (skipped []string, err error) {
 		h, err := tr.Next()
 		if err == io.EOF {
 			u.makeLinks()
-			return u.told(), nil
+			return u.skips.List(), nil
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
-			return u.told(), fmt.Errorf("read the sandbox's archive: %w", err)
+			return u.skips.List(), fmt.Errorf("read the sandbox's archive: %w", err)
 		}
 		if n >= o.Entries {
-			return u.told(), fmt.Errorf("%w: %d files and directories", ErrBounds, o.Entries)
+			return u.skips.List(), fmt.Errorf("%w: %d files and directories", ErrBounds, o.Entries)
 		}
 		if err := u.take(h, tr); err != nil {
-			return u.told(), err
+			return u.skips.List(), err
 		}
 	}
 }
 
 type unpacker struct {
-	root    *os.Root
-	left    int64
-	skipped []string
-	untold  int // left out beyond maxSkipped
-
+	root      *os.Root
+	left      int64
+	skips     Skips
 	keepLinks bool
 	links     []link
 	linkBytes int
-}
-
-func (u *unpacker) skip(name, why string) {
-	if len(u.skipped) == maxSkipped {
-		u.untold++
-		return
-	}
-	u.skipped = append(u.skipped, shown(name)+": "+why)
-}
-
-// shown is a guest's name for a person to read.
-func shown(name string) string {
-	if len(name) > maxShown {
-		return strconv.Quote(name[:maxShown]) + "…"
-	}
-	return strconv.Quote(name)
-}
-
-// reason is an error without the names in it.
-func reason(err error) string {
-	var at *fs.PathError
-	if errors.As(err, &at) {
-		return at.Err.Error()
-	}
-	var link *os.LinkError
-	if errors.As(err, &link) {
-		return link.Err.Error()
-	}
-	return strconv.Quote(err.Error())
-}
-
-// told is what was left out.
-func (u *unpacker) told() []string {
-	if u.untold == 0 {
-		return u.skipped
-	}
-	return append(u.skipped, fmt.Sprintf("and %d more", u.untold))
 }
 
 // kind names what is no file and no directory.
@@ -151,13 +104,13 @@ func (u *unpacker) take(h *tar.Header, data io.Reader) error {
 		return nil
 	}
 	if !filepath.IsLocal(name) || strings.IndexByte(name, 0) >= 0 {
-		u.skip(h.Name, "the name leads out of the directory")
+		u.skips.Add(h.Name, "the name leads out of the directory")
 		return nil
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
 		if err := u.root.MkdirAll(name, 0o755); err != nil {
-			u.skip(h.Name, reason(err))
+			u.skips.Add(h.Name, Reason(err))
 		}
 		return nil
 	case tar.TypeReg:
@@ -169,7 +122,7 @@ func (u *unpacker) take(h *tar.Header, data io.Reader) error {
 		}
 		fallthrough
 	default:
-		u.skip(h.Name, kind(h)+"; only regular files and directories are collected")
+		u.skips.Add(h.Name, kind(h)+"; only regular files and directories are collected")
 		return nil
 	}
 }
@@ -180,17 +133,17 @@ func (u *unpacker) file(h *tar.Header, name string, data io.Reader) error {
 	}
 	u.left -= h.Size
 	if err := u.root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		u.skip(h.Name, reason(err))
+		u.skips.Add(h.Name, Reason(err))
 		return nil
 	}
 	// A new file each time: an entry must not write through an earlier one.
 	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		u.skip(h.Name, reason(err))
+		u.skips.Add(h.Name, Reason(err))
 		return nil
 	}
 	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, h.FileInfo().Mode().Perm()|0o600)
 	if err != nil {
-		u.skip(h.Name, reason(err))
+		u.skips.Add(h.Name, Reason(err))
 		return nil
 	}
 	_, err = io.Copy(f, data)

@@ -1,0 +1,77 @@
+//go:build linux
+
+package volume
+
+import (
+	"archive/tar"
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What was a file when it was looked at may be anything when it is opened.
+func TestReplacedBeforeItIsOpened(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	must(t, os.WriteFile(at("file"), []byte("harmless"), 0o644))
+	must(t, os.WriteFile(at("other"), []byte("other"), 0o644))
+	must(t, os.Symlink("other", at("link")))
+	must(t, unix.Mkfifo(at("fifo"), 0o666)) // nobody will ever write to it
+	must(t, os.Mkdir(at("dir"), 0o755))
+	d, err := os.Open(dir)
+	must(t, err)
+	defer d.Close()
+	st, err := statAt(d, "file")
+	must(t, err)
+	for _, now := range []string{"other", "link", "fifo", "dir", "nothing"} {
+		var b bytes.Buffer
+		out := &recorder{w: &b}
+		p := packer{ctx: t.Context(), out: out, tw: tar.NewWriter(out), bounds: Bounds{}.orDefault(), seen: map[inode]string{}}
+		if err := p.file(d, now, &tar.Header{Name: now}, st); err != nil {
+			t.Errorf("%s: %v", now, err)
+		}
+		if b.Len() != 0 || len(p.skips.List()) != 1 {
+			t.Errorf("%s: %d bytes were written, left out: %q", now, b.Len(), p.skips.List())
+		}
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	pack := func(headers ...*tar.Header) []byte {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for _, h := range headers {
+			if err := w.WriteHeader(h); err != nil {
+				f.Fatal(err)
+			}
+		}
+		_ = w.Close()
+		return b.Bytes()
+	}
+	f.Add(pack(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Mode: 0o644}))
+	f.Add(pack(&tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/"}, &tar.Header{Name: "l/x", Typeflag: tar.TypeReg}))
+	f.Add(pack(&tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".."}, &tar.Header{Name: "l/x/", Typeflag: tar.TypeDir}))
+	f.Add(pack(&tar.Header{Name: "../a", Typeflag: tar.TypeLink, Linkname: "../b"}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		outer := t.TempDir()
+		inner := filepath.Join(outer, "in")
+		must(t, os.Mkdir(inner, 0o700))
+		root, err := os.OpenRoot(inner)
+		must(t, err)
+		defer root.Close()
+		u := unpacker{root: root, bounds: Bounds{Bytes: 1 << 20, Entries: 100}, uid: os.Getuid(), gid: os.Getgid(), ids: 1}
+		_ = u.all(t.Context(), bytes.NewReader(b))
+		if names, _ := os.ReadDir(outer); len(names) != 1 {
+			t.Fatalf("outside: %v", names)
+		}
+		must(t, filepath.Walk(inner, func(p string, i os.FileInfo, err error) error {
+			if err == nil && i.Mode()&^(os.ModeDir|os.ModeSymlink|os.ModePerm) != 0 {
+				t.Errorf("%q has mode %v", p, i.Mode())
+			}
+			return nil
+		}))
+	})
+}
