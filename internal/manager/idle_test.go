@@ -173,11 +173,13 @@ func TestIdleStop(t *testing.T) {
 		req.OnIdle, req.Lifetime = sandbox.IdleStop, time.Hour
 		sb := d.create(req)
 		d.sh(sb.UID, "echo kept > /workspace/f")
-		d.life.failing("stop", errors.New("not now"))
-		time.Sleep(6 * time.Second)
-		synctest.Wait()
-		d.sh(sb.UID, "true") // it could not be stopped, so it can be used
-		d.life.failing("stop", nil)
+		for _, step := range []string{"stop", "save stopping"} {
+			d.life.failing(step, errors.New("not now"))
+			time.Sleep(6 * time.Second)
+			synctest.Wait()
+			d.sh(sb.UID, "true") // it could not be stopped, so it can be used
+			d.life.failing(step, nil)
+		}
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
 		if got := d.get(sb.UID); got.Status != sandbox.Stopped || got.Reason != sandbox.ReasonIdle {

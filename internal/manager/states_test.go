@@ -40,6 +40,9 @@ func TestStopAndStart(t *testing.T) {
 			t.Fatalf("got %+v, %v", got, err)
 		}
 	}
+	if again := d.get(sb.UID); again.Epoch <= sb.Epoch {
+		t.Errorf("the sessions have the epochs %d and %d", sb.Epoch, again.Epoch)
+	}
 	if res := d.sh(sb.UID, "cat /workspace/f; echo $FROM $X"); string(res.Stdout) != "data\nimage kept\n" {
 		t.Errorf("got %+v", res)
 	}
