@@ -93,7 +93,7 @@ func TestCloseDuringCreate(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	<-closed
-	if _, err := d.Exec(t.Context(), acme, "a", sandbox.Command{Shell: "true"}, nil); !errdefs.IsUnavailable(err) {
+	if _, err := d.Exec(t.Context(), acme, "a", sandbox.Command{Shell: "true"}, nil, ""); !errdefs.IsUnavailable(err) {
 		t.Errorf("a command: %v", err)
 	}
 	d = r.open()
@@ -116,7 +116,7 @@ func TestTerminal(t *testing.T) {
 	d := newRig(t).open()
 	sb := d.create(sandbox.CreateRequest{})
 	var out buffer
-	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Argv: []string{"sh"}, TTY: true, Cols: 80, Rows: 24}, client.Output{Stdout: &out})
+	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Argv: []string{"sh"}, TTY: true, Cols: 80, Rows: 24}, client.Output{Stdout: &out}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

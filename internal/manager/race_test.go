@@ -232,7 +232,7 @@ func (d *daemon) act(ctx context.Context, what int, name string) (err error) {
 		}
 	default:
 		var res *sandbox.Result
-		res, err = d.Exec(ctx, acme, name, sandbox.Command{Shell: "echo hi"}, nil)
+		res, err = d.Exec(ctx, acme, name, sandbox.Command{Shell: "echo hi"}, nil, "")
 		if err == nil && res.Outcome != sandbox.Lost && string(res.Stdout) != "hi\n" {
 			err = errors.New("a wrong result")
 		}
