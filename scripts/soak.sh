@@ -32,6 +32,8 @@ step() {
 step "interpreters start 400 times" TestB237 ./internal/e2e
 step "what the names of images promise" '(TestAliases|TestB259|TestB262)' ./internal/e2e
 step "1,000,000 files" TestRES06_Million ./internal/e2e
+step "an image of 1,000,000 files" TestMillionEntries ./internal/image
+step "50 hosts killed at random moments" 'TestGuest$/^HostCrash' ./internal/runtime/gvisor
 step "a slow watcher, 300,000 files" TestSlowWatcher ./internal/e2e
 step "files of 4 GiB and more" TestLargeFiles ./internal/e2e
 step "a directory of 100,000" TestManyEntries ./internal/e2e

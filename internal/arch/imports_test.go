@@ -72,7 +72,7 @@ var layers = []struct {
 }
 
 // testMay is allowed in test files beyond a package's own row.
-var testMay = []string{"go.uber.org/goleak", "pgregory.net/rapid", "github.com/rogpeppe/go-internal/testscript", "golang.org/x/sys/unix", "google.golang.org/protobuf/...", "github.com/containerd/errdefs"}
+var testMay = []string{"go.uber.org/goleak", "github.com/rogpeppe/go-internal/testscript", "golang.org/x/sys/unix", "google.golang.org/protobuf/...", "github.com/containerd/errdefs"}
 
 // testRows are further imports of single packages' tests.
 var testRows = map[string][]string{

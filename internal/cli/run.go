@@ -261,6 +261,39 @@ func (f *runFlags) command(cmd *cobra.Command) (sandbox.Command, error) {
 	return c, nil
 }
 
+// prepare turns the rest of the flags into what is to be made and copied, as far as
+// that needs no sandbox: mistakes are found before anything runs.
+func (f *runFlags) prepare(cmd *cobra.Command, name string) (req local.Request, copies []copySpec, err error) {
+	if req, err = f.request(cmd, name); err != nil {
+		return req, nil, err
+	}
+	if req.Env, err = f.environment(); err != nil {
+		return req, nil, err
+	}
+	req.ApplyAlias()
+	if copies, err = parseCopies(f.copies); err != nil {
+		return req, nil, err
+	}
+	if f.outputDir != "" { // before anything runs whose outputs would be lost
+		if err := os.MkdirAll(f.outputDir, 0o777); err != nil {
+			return req, nil, fmt.Errorf("make the output directory: %w", err)
+		}
+	}
+	return req, copies, nil
+}
+
+// choose sets the program of c: argv as it was given, the image's own, or a shell.
+func (f *runFlags) choose(c *sandbox.Command, argv []string, img image.Config) error {
+	if c.Argv = f.argv(argv, img); len(c.Argv) > 0 {
+		return nil
+	}
+	if !f.tty {
+		return errors.New("no command: agentbox run [IMAGE] -- COMMAND, or -it for a shell")
+	}
+	c.Shell = "exec ${SHELL:-/bin/sh}"
+	return nil
+}
+
 func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) error {
 	l, dataDir, err := a.local(cmd)
 	if err != nil {
@@ -270,22 +303,9 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if err != nil {
 		return err
 	}
-	req, err := f.request(cmd, name)
+	req, copies, err := f.prepare(cmd, name)
 	if err != nil {
 		return err
-	}
-	if req.Env, err = f.environment(); err != nil {
-		return err
-	}
-	req.ApplyAlias()
-	copies, err := parseCopies(f.copies)
-	if err != nil {
-		return err
-	}
-	if f.outputDir != "" { // before anything runs whose outputs would be lost
-		if err := os.MkdirAll(f.outputDir, 0o777); err != nil {
-			return fmt.Errorf("make the output directory: %w", err)
-		}
 	}
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
@@ -307,11 +327,8 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 		return a.orInterrupted(ctx, err)
 	}
 	req.Image = img.Name // "always" may have fetched one whose full name is another
-	if command.Argv = f.argv(argv, img.Config); len(command.Argv) == 0 {
-		if !f.tty {
-			return errors.New("no command: agentbox run [IMAGE] -- COMMAND, or -it for a shell")
-		}
-		command.Shell = "exec ${SHELL:-/bin/sh}"
+	if err := f.choose(&command, argv, img.Config); err != nil {
+		return err
 	}
 	engine, err := local.Open(ctx, dataDir, store, l.Backend(dataDir), a.warn)
 	if err != nil {

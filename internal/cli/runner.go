@@ -166,6 +166,7 @@ type verdict struct {
 	Name        string    `json:"name,omitempty"`
 	Ports       []mapping `json:"ports"`
 	Mode        string    `json:"mode"`
+	HostUID     uint32    `json:"host_uid"` // of the sandbox's processes, on this host
 	NotEnforced []string  `json:"not_enforced"`
 }
 
@@ -183,7 +184,8 @@ func (r *runner) report(sb *local.Sandbox, res *sandbox.Result, ready time.Durat
 			TimedOut: res.Outcome == sandbox.TimedOut, OOMKilled: res.Outcome == sandbox.OOM,
 			Truncated:  trunc{res.StdoutTruncated, res.StderrTruncated},
 			DurationMS: ms(res.Duration), CreateMS: ms(ready), CPUTimeMS: ms(res.CPUTime), PeakMemory: res.PeakMemory,
-			Sandbox: sb.ID, Name: r.flags.name, Ports: r.public.mappings(), Mode: r.engine.Capabilities().Mode, NotEnforced: append([]string{}, sb.NotEnforced...),
+			Sandbox: sb.ID, Name: r.flags.name, Ports: r.public.mappings(),
+			Mode: r.engine.Capabilities().Mode, HostUID: r.engine.Capabilities().HostUser, NotEnforced: append([]string{}, sb.NotEnforced...),
 		}
 		v.Stdout, v.StdoutB64 = text(res.Stdout)
 		v.Stderr, v.StderrB64 = text(res.Stderr)

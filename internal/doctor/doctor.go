@@ -158,12 +158,14 @@ func mode(e Env) string {
 	return who + ", " + limits
 }
 
-// guestBase is the host uid of guest root when root runs agentbox.
-const guestBase = 100_000
+// guestUID is the host uid of a sandbox's processes when root runs agentbox.
+const guestUID = 100_000
 
+// identity: users differ in gVisor's kernel only, the host sees one.
 func identity(e Env) string {
-	if e.UID == 0 {
-		return fmt.Sprintf("root inside is uid %d on this host, the user with uid 1000 inside is %d", guestBase, guestBase+1000)
+	uid := e.UID
+	if uid == 0 {
+		uid = guestUID
 	}
-	return fmt.Sprintf("every user inside is uid %d on this host", e.UID)
+	return fmt.Sprintf("every user inside is uid %d on this host", uid)
 }

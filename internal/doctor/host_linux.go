@@ -61,7 +61,7 @@ func kernel() string { return strings.TrimSpace(slurp("/proc/sys/kernel/osreleas
 // security module may forbid even though the namespace can be made.
 func tryUserns() error {
 	cmd := exec.Command("/bin/true")
-	id, gid := guestBase, guestBase
+	id, gid := guestUID, guestUID
 	if os.Geteuid() != 0 {
 		id, gid = os.Geteuid(), os.Getegid()
 	}

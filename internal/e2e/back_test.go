@@ -126,6 +126,9 @@ func TestBACK08_OrdinaryUser(t *testing.T) {
 	if !strings.Contains(v.Stdout, "ran") {
 		t.Errorf("the command did not run: %+v", v)
 	}
+	if v.HostUID != uid {
+		t.Errorf("the sandbox's processes are said to be the host's user %d, want %d", v.HostUID, uid)
+	}
 	t.Logf("not enforced for an ordinary user: %v", v.NotEnforced)
 	asked := map[string][]string{
 		sandbox.LimitMemory: {"--memory", "256m"},

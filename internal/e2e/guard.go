@@ -199,17 +199,6 @@ func (w *Lines) WaitFor(t testing.TB, text string, limit time.Duration) {
 	}
 }
 
-// CgroupFile reads a file of a sandbox's control group on the host; "" when
-// there is none of that name.
-func CgroupFile(id, file string) string {
-	for _, dir := range cgroupDirs(id) {
-		if b, err := os.ReadFile(filepath.Join(dir, file)); err == nil {
-			return strings.TrimSpace(string(b))
-		}
-	}
-	return ""
-}
-
 // CgroupPids are the processes in a sandbox's control groups on the host.
 func CgroupPids(id string) []int {
 	seen := map[int]bool{}

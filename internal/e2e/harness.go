@@ -107,6 +107,7 @@ type Verdict struct {
 	DurationMS  float64  `json:"duration_ms"`
 	CreateMS    float64  `json:"create_ms"`
 	NotEnforced []string `json:"not_enforced"`
+	HostUID     uint32   `json:"host_uid"`
 }
 
 // Out is what one call of the binary did.

@@ -3,6 +3,7 @@ package e2e
 import (
 	"strconv"
 	"testing"
+	"time"
 
 	"agentbox/internal/guest/client"
 	"agentbox/internal/sandbox"
@@ -73,4 +74,36 @@ func TestLimitsDiskIsNotMemory(t *testing.T) {
 	box := NewBox(t, sandbox.Limits{Memory: 220 * sandbox.MiB, Disk: 600 * sandbox.MiB})
 	box.Want("419430400\n", "head -c 400M /dev/zero | tr '\\0' x >/workspace/big; stat -c %s /workspace/big")
 	box.Want("419430400\n", "wc -c </workspace/big")
+}
+
+// TestLimitsSeenInside: programs that look how much memory there is find the
+// limit, not the host's.
+func TestLimitsSeenInside(t *testing.T) {
+	t.Parallel()
+	const limit = 300 * sandbox.MiB
+	box := NewBox(t, sandbox.Limits{Memory: limit})
+	box.Want(strconv.FormatInt(limit>>10, 10)+"\n", "awk '/^MemTotal:/ {print $2}' /proc/meminfo")
+	box.Want(strconv.FormatInt(limit, 10)+"\n", `python3 -c 'import os; print(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))'`)
+}
+
+// TestResultTellsUse: a result has the processor time of the command and the most
+// memory that one of its processes used.
+func TestResultTellsUse(t *testing.T) {
+	t.Parallel()
+	box := Shared(t)
+	r := box.Exec(sandbox.Command{Argv: []string{"python3", "-c", `
+import time
+b = bytearray(b"x") * (100 << 20)
+while time.process_time() < 0.5: pass`}}, nil)
+	WantExit(t, r, 0, "", "")
+	if r.CPUTime < 500*time.Millisecond || r.CPUTime > r.Duration+time.Second {
+		t.Errorf("%v of processor time in %v, the program used 500 ms", r.CPUTime, r.Duration)
+	}
+	if r.PeakMemory < 100*sandbox.MiB || r.PeakMemory > 200*sandbox.MiB {
+		t.Errorf("%d MiB of memory at most, the program used 100", r.PeakMemory/sandbox.MiB)
+	}
+	idle := box.Sh("sleep 1")
+	if idle.CPUTime > idle.Duration/2 || idle.PeakMemory > 50*sandbox.MiB {
+		t.Errorf("sleep: %v of processor time in %v, %d MiB", idle.CPUTime, idle.Duration, idle.PeakMemory/sandbox.MiB)
+	}
 }

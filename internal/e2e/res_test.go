@@ -319,7 +319,7 @@ func TestRES12(t *testing.T) {
 }
 
 // TestRES12_Background: a child that keeps the output open does not hold up the
-// result, and dies with its sandbox, not before.
+// result, and lives on: it dies with its sandbox, not before.
 func TestRES12_Background(t *testing.T) {
 	t.Parallel()
 	box := NewBox(t, sandbox.Limits{})
@@ -327,7 +327,13 @@ func TestRES12_Background(t *testing.T) {
 	r := box.Exec(sandbox.Command{Shell: "sleep 27182 & echo done"}, nil)
 	Within(t, began, 2*time.Second)
 	WantExit(t, r, 0, "done\n", "")
-	t.Logf("%d background children live on", box.Count("27182"))
+	if n := box.Count("27182"); n != 1 {
+		t.Errorf("%d background children live on, want 1", n)
+	}
+	box.Want("next\n", "echo next")
+	if n := box.Count("27182"); n != 1 {
+		t.Errorf("%d background children live on after the next command, want 1", n)
+	}
 }
 
 // TestRES13: of 10,000 orphans that died, none stays a zombie.

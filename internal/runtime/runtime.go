@@ -129,7 +129,8 @@ type Capabilities struct {
 	// NotEnforced names the limits (sandbox.Limit…) that this mode can't
 	// enforce.
 	NotEnforced []string
-	// HostUser is the host uid that guest root maps to.
+	// HostUser is the host uid that guest root maps to. Each process of a
+	// sandbox has it, whatever user its program is inside.
 	HostUser uint32
 	// Guest reports whether the stream leads to a real Linux guest, so that
 	// programs can be run. Without it only the built-in commands of the fake
@@ -158,7 +159,7 @@ type Event struct {
 	Reason sandbox.Reason // ReasonExited, ReasonOOM or ReasonCrashed
 	// ExitCode of the guest's first process, -1 when unknown.
 	ExitCode int
-	// Detail for the operator's log, such as the end of a panic log.
+	// Detail for the operator's log, such as what matters of a panic log.
 	Detail string
 	Time   time.Time
 }

@@ -48,7 +48,7 @@ func linked(i fs.FileInfo) (inode, bool) {
 	if !ok || !i.Mode().IsRegular() || s.Nlink < 2 {
 		return inode{}, false
 	}
-	return inode{uint64(s.Dev), s.Ino}, true
+	return inode{uint64(s.Dev), s.Ino}, true //nolint:unconvert // signed on darwin
 }
 
 func (p *packer) pack(path, name string, d fs.DirEntry) error {

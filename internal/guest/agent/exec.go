@@ -62,13 +62,8 @@ func newExec(m *execs, q *guestv1.ExecRequest, ringSize int64) *exec {
 // run starts the command, waits for it and sets its result.
 func (e *exec) run() {
 	proc, err := e.m.launcher.Start(e.spec, &output{e, stdout}, &output{e, stderr})
-	var start *StartError
-	switch {
-	case errors.As(err, &start):
-		e.notStarted(start)
-		return
-	case err != nil:
-		e.fail(fmt.Errorf("start %s: %w", e.id, err))
+	if err != nil {
+		e.notStarted(err)
 		return
 	}
 	e.mu.Lock()
@@ -82,6 +77,10 @@ func (e *exec) run() {
 	st := proc.Wait()
 	e.unblock()
 	proc.Drain()
+	if st.NotStarted != nil {
+		e.notStarted(st.NotStarted)
+		return
+	}
 	e.finish(st)
 }
 
@@ -110,7 +109,12 @@ func (e *exec) letGo() {
 }
 
 // notStarted reports a program that can't be run as a shell does.
-func (e *exec) notStarted(s *StartError) {
+func (e *exec) notStarted(err error) {
+	var s *StartError
+	if !errors.As(err, &s) {
+		e.fail(fmt.Errorf("start %s: %w", e.id, err))
+		return
+	}
 	e.unblock()
 	w := &output{e, stderr}
 	if e.spec.TTY {

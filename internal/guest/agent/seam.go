@@ -76,6 +76,8 @@ type ExitStatus struct {
 	Signal     int // not 0: a signal ended it
 	CPUTime    time.Duration
 	PeakMemory int64 // bytes; 0 when unknown
+	// NotStarted: the program never ran, as with an error of Start.
+	NotStarted error
 }
 
 // StartError tells that a program could not be run, in the terms of a shell.

@@ -109,13 +109,14 @@ func (l *launcher) Start(s agent.ProcessSpec, stdout, stderr io.Writer) (agent.P
 		p.closeFiles()
 		return nil, err
 	}
-	err = p.fork(program{
+	p.prog = program{
 		file: file, argv: argv, env: env, dir: dir, files: files, terminal: s.TTY, id: id, openFiles: l.openFiles(), cgroup: -1,
-	}, l.forkerFor(s, id))
+	}
+	err = p.fork(l.forkerFor(s, id))
 	p.closeTheirs()
 	if err != nil {
 		p.closeFiles()
-		return nil, l.explainFork(err, file, dir, id)
+		return nil, l.explainFork(err, p.prog)
 	}
 	p.pump()
 	return p, nil
@@ -164,42 +165,42 @@ func workingDir(dir string, id identity) (string, error) {
 }
 
 // explainFork tells why a program that is there did not start.
-func (l *launcher) explainFork(err error, file, dir string, id identity) error {
+func (l *launcher) explainFork(err error, p program) error {
 	var e syscall.Errno
 	if !errors.As(err, &e) {
 		return err
 	}
 	if s := new(spawnError); errors.As(err, &s) && s.call == unix.SYS_CHDIR {
-		return notExecutable("working directory "+dir, describe(e))
+		return notExecutable("working directory "+p.dir, describe(e))
 	}
 	switch e {
 	case syscall.EAGAIN:
-		return notExecutable(file, fmt.Sprintf("Resource temporarily unavailable: the sandbox's limit of %d processes is reached", l.config().GetMaxPids()))
+		return notExecutable(p.file, fmt.Sprintf("Resource temporarily unavailable: the sandbox's limit of %d processes is reached", l.config().GetMaxPids()))
 	case syscall.ENOENT:
-		return notFound(file, "its interpreter was not found")
+		return notFound(p.file, "its interpreter was not found")
 	case syscall.EACCES:
-		return notExecutable(file, fmt.Sprintf("Permission denied (as uid %d, in %s)", id.uid, dir))
+		return notExecutable(p.file, fmt.Sprintf("Permission denied (as uid %d, in %s)", p.id.uid, p.dir))
 	case syscall.EMFILE, syscall.ENFILE:
-		return fmt.Errorf("start %s: %w", file, err)
+		return fmt.Errorf("start %s: %w", p.file, err)
 	}
-	return explain(file, e)
+	return explain(p.file, e)
 }
 
 // fork starts the program on a forker's thread, in a control group of its own.
-func (p *process) fork(prog program, f forker) (err error) {
+func (p *process) fork(f forker) (err error) {
 	if p.l.groups != nil {
 		if p.job, err = p.l.groups.newJob(); err != nil {
 			return err
 		}
 		defer p.job.close()
-		prog.cgroup = p.job.fd
+		p.prog.cgroup = p.job.fd
 	}
 	for end := time.Now().Add(forkPatience); ; time.Sleep(forkPause) {
-		p.pid, p.exit, err = p.l.reaper.launch(func() (pid int, err error) {
-			if e := f(func() { pid, err = spawn(prog) }); e != nil {
+		p.child, p.exit, err = p.l.reaper.launch(func() (c *child, err error) {
+			if e := f(func() { c, err = spawn(p.prog) }); e != nil {
 				err = e
 			}
-			return pid, err
+			return c, err
 		})
 		if !errors.Is(err, syscall.EAGAIN) || time.Now().After(end) {
 			break

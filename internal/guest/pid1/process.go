@@ -18,7 +18,8 @@ import (
 // process is one command that runs.
 type process struct {
 	l              *launcher
-	pid            int
+	prog           program
+	child          *child
 	exit           <-chan exit
 	job            *job // nil without control groups
 	stdout, stderr io.Writer
@@ -129,7 +130,7 @@ func (p *process) pump() {
 }
 
 // Pid of the first process.
-func (p *process) Pid() int { return p.pid }
+func (p *process) Pid() int { return p.child.pid }
 
 // Stdin takes input.
 func (p *process) Stdin() io.WriteCloser {
@@ -191,7 +192,7 @@ func (p *process) Signal(sig int, tree bool) error {
 	if p.over {
 		return nil
 	}
-	return unix.Kill(p.pid, s)
+	return unix.Kill(p.child.pid, s)
 }
 
 // Wait returns when the first process has ended.
@@ -203,6 +204,10 @@ func (p *process) Wait() agent.ExitStatus {
 	st := agent.ExitStatus{
 		CPUTime:    time.Duration(unix.TimevalToNsec(e.usage.Utime) + unix.TimevalToNsec(e.usage.Stime)),
 		PeakMemory: e.usage.Maxrss << 10,
+	}
+	if err := p.child.failure(); err != nil {
+		st.NotStarted = p.l.explainFork(err, p.prog)
+		return st
 	}
 	if e.status.Signaled() {
 		st.Signal = int(e.status.Signal())

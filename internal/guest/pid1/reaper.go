@@ -125,30 +125,30 @@ func (r *reaper) ended(pid int, e exit) {
 	}
 }
 
-// launch runs fork, which returns the pid of a new child, and gives the channel
+// launch runs fork, which returns a new child, and gives the channel
 // on which the child's end will come.
-func (r *reaper) launch(fork func() (int, error)) (int, <-chan exit, error) {
+func (r *reaper) launch(fork func() (*child, error)) (*child, <-chan exit, error) {
 	r.mu.Lock()
 	r.launching++
 	before := r.ends
 	r.mu.Unlock()
-	pid, err := fork()
+	c, err := fork()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ch := make(chan exit, 1)
 	if err == nil {
 		// With launches one over the other for long, an end can be that of an
 		// orphan that had the pid before.
-		if e, ok := r.early[pid]; ok && e.number >= before {
-			delete(r.early, pid)
+		if e, ok := r.early[c.pid]; ok && e.number >= before {
+			delete(r.early, c.pid)
 			ch <- e
 		} else {
-			r.waiting[pid] = ch
+			r.waiting[c.pid] = ch
 		}
 	}
 	if r.launching--; r.launching == 0 {
 		clear(r.early)
 	}
 	wake(r.kick)
-	return pid, ch, err
+	return c, ch, err
 }

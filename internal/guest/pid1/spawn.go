@@ -4,10 +4,7 @@ package pid1
 
 import (
 	"fmt"
-	"runtime"
-	"sync/atomic"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +29,11 @@ type program struct {
 
 // cloneArgs is the kernel's struct clone_args up to cgroup.
 type cloneArgs struct {
-	flags, pidFD, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+	flags      uint64
+	_          [3]uint64 // pidfd, child_tid, parent_tid
+	exitSignal uint64
+	_          [5]uint64 // stack, stack_size, tls, set_tid, set_tid_size
+	cgroup     uint64
 }
 
 // step is one system call of a child before it executes its program.
@@ -46,13 +47,11 @@ type failure struct {
 	step, errno uintptr
 }
 
-// vfork makes a child that makes the n system calls from first on, the last of
-// which executes a program, and returns its pid, or a negated error number. It
-// returns when the program runs, or the child has ended and left word in f. That
-// can take long: to the runtime it is a system call that blocks.
-//
-//go:noescape
-func vfork(clone *cloneArgs, size uintptr, first *step, n uintptr, f *failure) uintptr
+// clone makes a child that makes the n system calls from first on, the last of
+// which executes a program, and returns its pid, or a negated error number. The
+// child leaves word in f when a call fails. It shares this memory until then, so
+// all of it has to stay where it is.
+func clone(args *cloneArgs, size uintptr, first *step, n uintptr, f *failure) uintptr
 
 // steps builds the calls of a child.
 type steps struct {
@@ -98,72 +97,46 @@ type spawnError struct {
 func (e *spawnError) Error() string { return fmt.Sprintf("system call %d: %v", e.call, e.errno) }
 func (e *spawnError) Unwrap() error { return e.errno }
 
-// spawn runs p as a child of the calling thread, in a session of its own, and
-// returns its pid. A child that failed is left to the reaper.
-func spawn(p program) (int, error) { return p.steps().run(p.cgroup) }
+// child is a child of this process. It is to be kept until the child has ended.
+type child struct {
+	pid    int
+	steps  *steps
+	failed *failure
+}
 
-func (s *steps) run(cgroup int) (int, error) {
+// spawn makes a child of the calling thread, in a session of its own, that
+// becomes p. It does not wait for that: from the moment that a child has its
+// user's rights, other processes of that user can stop it for ever.
+func spawn(p program) (*child, error) { return p.steps().run(p.cgroup) }
+
+func (s *steps) run(cgroup int) (*child, error) {
 	if s.err != nil {
-		return 0, s.err
+		return nil, s.err
 	}
-	w := new(waker)
-	clone := &cloneArgs{
-		flags:     unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_CLEAR_SIGHAND | unix.CLONE_PARENT_SETTID,
-		parentTID: uint64(uintptr(unsafe.Pointer(&w.pid))), exitSignal: uint64(unix.SIGCHLD),
-	}
+	args := &cloneArgs{flags: unix.CLONE_VM | unix.CLONE_CLEAR_SIGHAND, exitSignal: uint64(unix.SIGCHLD)}
 	if cgroup >= 0 {
-		clone.flags |= unix.CLONE_INTO_CGROUP
-		clone.cgroup = uint64(cgroup)
+		args.flags |= unix.CLONE_INTO_CGROUP
+		args.cgroup = uint64(cgroup)
 	}
-	failed := new(failure)
-	w.start()
-	pid := vfork(clone, unsafe.Sizeof(*clone), &s.list[0], uintptr(len(s.list)), failed)
-	w.stop()
-	runtime.KeepAlive(s)
+	c := &child{steps: s, failed: new(failure)}
+	pid := clone(args, unsafe.Sizeof(*args), &s.list[0], uintptr(len(s.list)), c.failed)
 	const maxErrno = 4095
-	switch {
-	case pid > ^uintptr(maxErrno):
-		return 0, &spawnError{unix.SYS_CLONE3, syscall.Errno(-pid)}
-	case failed.errno != 0:
-		return 0, &spawnError{s.list[failed.step].number, syscall.Errno(failed.errno)}
+	if pid > ^uintptr(maxErrno) {
+		return nil, &spawnError{unix.SYS_CLONE3, syscall.Errno(-pid)}
 	}
-	return int(pid), nil
+	c.pid = int(pid)
+	return c, nil
 }
 
-// waker wakes a child that was stopped before its program ran: from the moment
-// that it has its user's rights, other processes of that user can do it, and the
-// thread that waits for it would wait for them.
-type waker struct {
-	pid   atomic.Int32 // the kernel sets it; 0: the wait is over
-	timer *time.Timer
-}
-
-// wakeAfter is how often a child is woken. Most starts take a hundredth of it.
-const wakeAfter = 100 * time.Millisecond
-
-func (w *waker) start() {
-	w.pid.Store(-1)
-	w.timer = time.AfterFunc(wakeAfter, w.wake)
-}
-
-func (w *waker) wake() {
-	pid := int(w.pid.Load())
-	if pid == 0 {
-		return
+// failure is why the program of a child that has ended never ran; nil if it did.
+func (c *child) failure() error {
+	if c.failed.errno == 0 {
+		return nil
 	}
-	if pid > 0 {
-		_ = unix.Kill(pid, unix.SIGCONT) // nothing to one that runs
-	}
-	time.AfterFunc(wakeAfter, w.wake)
+	return &spawnError{c.steps.list[c.failed.step].number, syscall.Errno(c.failed.errno)}
 }
 
-func (w *waker) stop() {
-	w.pid.Store(0)
-	w.timer.Stop()
-}
-
-// steps are what the child does. Rights go late: the calls before may need them,
-// and a child without them can be stopped by others of its user.
+// steps are what the child does. Rights go late: the calls before may need them.
 func (p *program) steps() *steps {
 	s := &steps{list: make([]step, 0, 12)}
 	s.add(unix.SYS_SETSID)

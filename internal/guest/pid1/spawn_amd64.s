@@ -2,24 +2,20 @@
 
 #define SYS_EXIT_GROUP 231
 
-// func vfork(clone *cloneArgs, size uintptr, first *step, n uintptr, f *failure) uintptr
+// func clone(args *cloneArgs, size uintptr, first *step, n uintptr, f *failure) uintptr
 //
-// The child never touches the stack, which it shares with its parent. The
-// runtime is told of the wait, because the child may be kept from going on: other
-// goroutines need the processor meanwhile.
-TEXT ·vfork(SB), NOSPLIT, $0-48
-	CALL	runtime·entersyscall(SB)
+// The child never touches the stack, which it shares with its parent.
+TEXT ·clone(SB), NOSPLIT, $0-48
 	MOVQ	first+16(FP), R12
 	MOVQ	n+24(FP), R13
 	MOVQ	f+32(FP), BX
-	MOVQ	clone+0(FP), DI
+	MOVQ	args+0(FP), DI
 	MOVQ	size+8(FP), SI
 	MOVQ	$435, AX // clone3
 	SYSCALL
 	TESTQ	AX, AX
 	JZ	child
 	MOVQ	AX, ret+40(FP)
-	CALL	runtime·exitsyscall(SB)
 	RET
 child:
 	XORQ	R15, R15

@@ -2,23 +2,19 @@
 
 #define SYS_EXIT_GROUP 94
 
-// func vfork(clone *cloneArgs, size uintptr, first *step, n uintptr, f *failure) uintptr
+// func clone(args *cloneArgs, size uintptr, first *step, n uintptr, f *failure) uintptr
 //
-// The child never touches the stack, which it shares with its parent. The
-// runtime is told of the wait, because the child may be kept from going on: other
-// goroutines need the processor meanwhile.
-TEXT ·vfork(SB), NOSPLIT, $0-48
-	BL	runtime·entersyscall(SB)
+// The child never touches the stack, which it shares with its parent.
+TEXT ·clone(SB), NOSPLIT, $0-48
 	MOVD	first+16(FP), R19
 	MOVD	n+24(FP), R20
 	MOVD	f+32(FP), R21
-	MOVD	clone+0(FP), R0
+	MOVD	args+0(FP), R0
 	MOVD	size+8(FP), R1
 	MOVD	$435, R8 // clone3
 	SVC
 	CBZ	R0, child
 	MOVD	R0, ret+40(FP)
-	BL	runtime·exitsyscall(SB)
 	RET
 child:
 	MOVD	$0, R22

@@ -19,13 +19,20 @@ import (
 	"agentbox/internal/sandbox"
 )
 
-// A command starts with no signal caught, ignored or blocked, whatever the
-// runtime of its parent has of them.
+// A command starts with no signal caught or blocked, whatever the runtime of its
+// parent has of them, and with none ignored but those that its parent was born
+// with.
 func TestCleanStart(t *testing.T) {
 	s := dial(t)
 	r := run(t, s, sandbox.Command{Argv: []string{"cat", "/proc/self/status"}}, nil)
-	for _, name := range []string{"SigBlk", "SigIgn", "SigCgt"} {
-		if want := name + ":\t0000000000000000\n"; !strings.Contains(string(r.Stdout), want) {
+	own, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ignored, _ := strings.Cut(string(own), "\nSigIgn:\t")
+	ignored, _, _ = strings.Cut(ignored, "\n")
+	for _, want := range []string{"SigBlk:\t0000000000000000\n", "SigCgt:\t0000000000000000\n", "SigIgn:\t" + ignored + "\n"} {
+		if !strings.Contains(string(r.Stdout), want) {
 			t.Errorf("no %q in %s", want, r.Stdout)
 		}
 	}
@@ -48,7 +55,7 @@ func shellProgram(t *testing.T, script string) program {
 }
 
 // spawnShell runs a script without the agent around it.
-func spawnShell(t *testing.T, script string, change func(*program)) (int, error) {
+func spawnShell(t *testing.T, script string, change func(*program)) (*child, error) {
 	t.Helper()
 	p := shellProgram(t, script)
 	change(&p)
@@ -69,7 +76,15 @@ func TestSpawnFailures(t *testing.T) {
 		"no terminal":      {func(p *program) { p.terminal = true }, unix.SYS_IOCTL, unix.ENOTTY},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := spawnShell(t, "exit 0", c.change)
+			l, err := native()
+			if err != nil {
+				t.Skipf("this user may not confine children: %v", err)
+			}
+			kid, ended, err := l.reaper.launch(func() (*child, error) { return spawnShell(t, "exit 0", c.change) })
+			if err == nil {
+				<-ended
+				err = kid.failure()
+			}
 			var got *spawnError
 			if !errors.As(err, &got) || got.call != c.call || got.errno != c.errno {
 				t.Errorf("got %v", err)
@@ -81,8 +96,8 @@ func TestSpawnFailures(t *testing.T) {
 	}
 }
 
-// A child that others of its user stop before its program runs holds up neither
-// the rest of this process, even on its only processor, nor itself for long.
+// A child that others of its user stop before its program runs does not hold up
+// the rest of this process, even on its only processor.
 func TestStoppedStart(t *testing.T) {
 	l, err := native()
 	if err != nil {
@@ -92,14 +107,29 @@ func TestStoppedStart(t *testing.T) {
 	p := shellProgram(t, "exit 7")
 	s := p.steps()
 	s.list = slices.Insert(s.list, len(s.list)-1, step{unix.SYS_KILL, [4]uintptr{0, uintptr(unix.SIGSTOP)}}) // its own group
-	for range 3 {
-		_, ended, err := l.reaper.launch(func() (int, error) { return s.run(p.cgroup) })
-		if err != nil {
-			t.Fatal(err)
+	kid, ended, err := l.reaper.launch(func() (*child, error) { return s.run(p.cgroup) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", kid.pid))
+		return err == nil && strings.Contains(string(b), ") T ")
+	}
+	for end := time.Now().Add(10 * time.Second); !stopped(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the child did not stop")
 		}
-		if e := <-ended; e.status.ExitStatus() != 7 {
-			t.Errorf("ended with %v", e.status)
-		}
+	}
+	select {
+	case e := <-ended:
+		t.Fatalf("ended with %v", e.status)
+	default:
+	}
+	if err := unix.Kill(kid.pid, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-ended; e.status.ExitStatus() != 7 {
+		t.Errorf("ended with %v", e.status)
 	}
 }
 
@@ -109,12 +139,12 @@ func TestReusedPid(t *testing.T) {
 	const pid = 77
 	r := &reaper{kick: make(chan struct{}, 1), waiting: map[int]chan exit{}, early: map[int]exit{}}
 	var ended <-chan exit
-	_, _, err := r.launch(func() (int, error) {
+	_, _, err := r.launch(func() (*child, error) {
 		r.ended(pid, exit{status: 1 << 8})
 		var err error
-		_, ended, err = r.launch(func() (int, error) { return pid, nil })
+		_, ended, err = r.launch(func() (*child, error) { return &child{pid: pid}, nil })
 		r.ended(pid, exit{status: 7 << 8})
-		return pid + 1, err
+		return &child{pid: pid + 1}, err
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +161,7 @@ func TestOpenFilesLimit(t *testing.T) {
 	if err != nil {
 		t.Skipf("this user may not confine children: %v", err)
 	}
-	_, ended, err := l.reaper.launch(func() (int, error) {
+	_, ended, err := l.reaper.launch(func() (*child, error) {
 		return spawnShell(t, "ulimit -n > "+out, func(p *program) { p.openFiles = 123 })
 	})
 	if err != nil {

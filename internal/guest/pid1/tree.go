@@ -57,11 +57,11 @@ func (p *process) signalTree(sig unix.Signal) error {
 		if err != nil {
 			return err
 		}
-		tree := map[int]bool{p.pid: true}
+		tree := map[int]bool{p.child.pid: true}
 		for grown := true; grown; {
 			grown = false
 			for _, t := range all {
-				if !tree[t.pid] && (tree[t.ppid] || t.session == p.pid) {
+				if !tree[t.pid] && (tree[t.ppid] || t.session == p.child.pid) {
 					tree[t.pid], grown = true, true
 				}
 			}

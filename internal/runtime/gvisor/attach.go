@@ -116,8 +116,9 @@ func (b *box) execHelper(ctx context.Context, stream *os.File) (int32, error) {
 		return 0, err
 	}
 	defer null.Close()
-	// One capability that user code lacks keeps it from tracing the helper.
-	one := auth.CapabilitySetOf(linux.CAP_SETPCAP)
+	// One capability that user code lacks keeps it from tracing the helper, also
+	// where it is guest root. This one gives no right in gVisor.
+	one := auth.CapabilitySetOf(linux.CAP_WAKE_ALARM)
 	args := &control.ExecArgs{
 		Argv:             []string{"agentbox-guest", "attach"},
 		WorkingDirectory: "/",

@@ -123,16 +123,16 @@ func (b *box) removeGroup() error {
 // maxCrashes is the number of panic logs that are kept.
 const maxCrashes = 20
 
-// keepCrash keeps the end of the panic log of a crashed sandbox.
+// keepCrash keeps what matters of the panic log of a crashed sandbox.
 func (r *Runtime) keepCrash(b *box) error {
-	tail := logTail(panicLog(b.dir), maxTail)
-	if tail == "" {
+	said := logEnds(panicLog(b.dir), maxCrashLog)
+	if said == "" {
 		return nil
 	}
 	if err := os.MkdirAll(r.crashesDir(), 0o700); err != nil {
 		return fmt.Errorf("keep panic log: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(r.crashesDir(), b.rec.ID+".log"), []byte(tail), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(r.crashesDir(), b.rec.ID+".log"), []byte(said), 0o600); err != nil {
 		return fmt.Errorf("keep panic log: %w", err)
 	}
 	files, err := os.ReadDir(r.crashesDir())

@@ -9,9 +9,9 @@ import (
 	"unicode"
 )
 
-// maxTail is how much of a panic log is read: the head of a Go stack dump and
-// some goroutines.
-const maxTail = 16 << 10
+// maxCrashLog is how much of a panic log is kept of a crash: the head of a Go
+// stack dump, some goroutines, and the last words.
+const maxCrashLog = 16 << 10
 
 // maxReason is how much of a panic log an error carries, in bytes: what a
 // person reads on a terminal.
@@ -21,9 +21,11 @@ const maxReason = 2 << 10
 // not start, and how it crashed.
 func panicLog(dir string) string { return filepath.Join(dir, "panic.log") }
 
-// logTail is the end of a log file, at most limit bytes of it; empty when there
-// is none. What is in it may come from the sandbox: it is made printable.
-func logTail(path string, limit int64) string {
+// logEnds is a log file, or the beginning and the end of one that has more than
+// limit bytes: a crash tells its cause first, and then, as the sandbox has hundreds
+// of goroutines, much else; what can't start tells it last. It is empty when there is
+// no log. What is in it may come from the sandbox: it is made printable.
+func logEnds(path string, limit int64) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
@@ -33,14 +35,18 @@ func logTail(path string, limit int64) string {
 	if err != nil {
 		return ""
 	}
-	if _, err := f.Seek(max(0, n-limit), io.SeekStart); err != nil {
-		return ""
+	part := func(from, n int64) string {
+		b, err := io.ReadAll(io.NewSectionReader(f, from, n))
+		if err != nil {
+			return ""
+		}
+		return printable(string(b))
 	}
-	b, err := io.ReadAll(io.LimitReader(f, limit))
-	if err != nil {
-		return ""
+	if n <= limit {
+		return part(0, n)
 	}
-	return printable(string(b))
+	half := limit / 2
+	return part(0, half) + "\n[...]\n" + part(n-half, half)
 }
 
 // printable replaces what could steer a terminal.
@@ -59,8 +65,8 @@ func (b *box) explain(err error) error {
 	if b.group != nil && b.group.OOMKills() > 0 {
 		err = fmt.Errorf("%w; the kernel killed it: it needs more memory than its limit of %d bytes", err, b.rec.Limits.Memory)
 	}
-	if tail := logTail(panicLog(b.dir), maxReason); tail != "" {
-		err = fmt.Errorf("%w; the engine says: %s", err, tail)
+	if said := logEnds(panicLog(b.dir), maxReason); said != "" {
+		err = fmt.Errorf("%w; the engine says: %s", err, said)
 	}
 	return err
 }

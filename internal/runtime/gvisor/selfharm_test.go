@@ -3,6 +3,7 @@ package gvisor_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -81,5 +82,29 @@ func TestStartsAreStopped(t *testing.T) {
 		if err != nil || r.ExitCode != 7 {
 			t.Errorf("as %s, afterwards: got %+v, %v", user, r, err)
 		}
+	}
+}
+
+// A script whose interpreter is a FIFO that nobody writes to keeps only itself
+// waiting, for as long as it may.
+func TestInterpreterIsFIFO(t *testing.T) {
+	b := newBox(t)
+	b.sh("cd /tmp && mkfifo f && chmod 755 f && printf '#!/tmp/f\\n' >script && chmod 755 script")
+	for _, user := range []string{"1000", "root"} {
+		hang := make(chan error, 1)
+		go func() {
+			r, err := b.s.Run(b.ctx, sandbox.Command{Argv: []string{"/tmp/script"}, User: user, Timeout: 2 * time.Second}, nil)
+			if err == nil && r.Outcome != sandbox.TimedOut {
+				err = fmt.Errorf("the script ended with %+v", r)
+			}
+			hang <- err
+		}()
+		for range 3 {
+			r, err := b.s.Run(b.ctx, sandbox.Command{Shell: "exit 7", User: user}, nil)
+			if err != nil || r.ExitCode != 7 {
+				t.Errorf("as %s, beside it: got %+v, %v", user, r, err)
+			}
+		}
+		b.ok(<-hang)
 	}
 }

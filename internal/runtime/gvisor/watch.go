@@ -84,7 +84,7 @@ func (w *watcher) run(b *box, p *process) {
 	e := runtime.Event{ID: b.rec.ID, Reason: sandbox.ReasonExited, ExitCode: code, Time: time.Now()}
 	if !answered {
 		e.Reason, e.ExitCode = sandbox.ReasonCrashed, -1
-		e.Detail = logTail(panicLog(b.dir), maxTail)
+		e.Detail = logEnds(panicLog(b.dir), maxCrashLog)
 	}
 	if b.group.OOMKills() > 0 {
 		e.Reason, e.ExitCode = sandbox.ReasonOOM, -1
