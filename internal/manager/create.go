@@ -69,8 +69,8 @@ func fingerprint(r sandbox.CreateRequest, key string) ([]byte, error) {
 	if key == "" {
 		return nil, nil
 	}
-	if len(key) > sandbox.MaxIdempotencyKey {
-		return nil, &sandbox.InvalidError{Field: "idempotency_key", Value: fmt.Sprintf("%d bytes", len(key)), Allowed: fmt.Sprintf("at most %d bytes", sandbox.MaxIdempotencyKey)}
+	if err := checkKey(key); err != nil {
+		return nil, err
 	}
 	b, err := json.Marshal(r) // keys of maps are sorted
 	if err != nil {

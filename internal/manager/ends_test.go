@@ -58,6 +58,35 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
+// What the store could not record is found out by the next call.
+func TestUnrecorded(t *testing.T) {
+	d := newRig(t).open()
+	d.makeA()
+	d.life.failing("save stopped", errdefs.ErrUnavailable)
+	if _, err := d.Stop(t.Context(), acme, "a"); !errdefs.IsUnavailable(err) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := d.Start(t.Context(), acme, "a"); !errdefs.IsUnavailable(err) {
+		t.Errorf("got %v", err)
+	}
+	d.life.failing("save stopped", nil)
+	d.must(d.Start(t.Context(), acme, "a"))
+	if res := d.sh("a", "cat /workspace/f"); string(res.Stdout) != "a" {
+		t.Errorf("got %+v", res)
+	}
+	d.must(d.Stop(t.Context(), acme, "a"))
+	d.life.failing("save running", errdefs.ErrUnavailable)
+	d.life.failing("save stopped", errdefs.ErrUnavailable)
+	if _, err := d.Start(t.Context(), acme, "a"); !errdefs.IsUnavailable(err) {
+		t.Errorf("got %v", err)
+	}
+	d.life.failing("save running", nil)
+	d.life.failing("save stopped", nil)
+	if got, err := d.Stop(t.Context(), acme, "a"); err != nil || got.Status != sandbox.Stopped {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 func TestDestroyAll(t *testing.T) {
 	r := newRig(t)
 	d := r.open()
@@ -93,7 +122,7 @@ func TestCloseDuringCreate(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	<-closed
-	if _, err := d.Exec(t.Context(), acme, "a", sandbox.Command{Shell: "true"}, nil); !errdefs.IsUnavailable(err) {
+	if _, err := d.Exec(t.Context(), acme, "a", sandbox.Command{Shell: "true"}, nil, ""); !errdefs.IsUnavailable(err) {
 		t.Errorf("a command: %v", err)
 	}
 	d = r.open()
@@ -116,7 +145,7 @@ func TestTerminal(t *testing.T) {
 	d := newRig(t).open()
 	sb := d.create(sandbox.CreateRequest{})
 	var out buffer
-	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Argv: []string{"sh"}, TTY: true, Cols: 80, Rows: 24}, client.Output{Stdout: &out})
+	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Argv: []string{"sh"}, TTY: true, Cols: 80, Rows: 24}, client.Output{Stdout: &out}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,29 +19,34 @@ type Exec struct {
 	lease *Lease
 	live  *live.Box
 	p     *client.Process
+	again bool // it was started by an earlier request
 	done  chan struct{}
 	res   *sandbox.Result // set before done is closed, also beside err
 	err   error
 }
 
-// execIDLen is the random bytes in the id of a command.
-const execIDLen = 10
-
 // StartExec starts a command in the caller's sandbox and returns when it runs or
 // waits for its turn. The caller either waits for it to end or leaves it with
 // Detach or Abandon. One with Background is detached already. A timeout of 0 is
-// the policy's, for a background command none.
-func (m *Manager) StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output) (*Exec, error) {
+// the policy's, for a background command none. With a key, the same command is
+// followed from its beginning instead of run again, until an hour after its end.
+func (m *Manager) StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, key string) (*Exec, error) {
 	cmd, err := m.policy.Commands.apply(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("run a command: %w", err)
 	}
-	e, err := m.exec(ctx, c, id, func(l *live.Box) (*client.Process, error) {
-		return l.Start(ctx, ids.Hex(execIDLen), cmd, out)
+	again := false
+	e, err := m.exec(ctx, c, id, func(l *live.Box) (p *client.Process, err error) {
+		if key == "" {
+			return l.Start(ctx, ids.Hex(execIDLen), cmd, out)
+		}
+		p, again, err = startOnce(ctx, l, key, cmd, out)
+		return p, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("run a command: %w", err)
 	}
+	e.again = again
 	if cmd.Background {
 		return e, e.Detach()
 	}
@@ -166,14 +171,14 @@ func (e *Exec) Abandon() { e.p.Abandon() }
 
 // Exec runs a command to its end with the given input, nil for none. When ctx
 // ends first, the command runs on to its own end or its time limit and its result
-// is kept; the error is that of ctx.
-func (m *Manager) Exec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, stdin io.Reader) (*sandbox.Result, error) {
+// is kept; the error is that of ctx. The key is that of StartExec.
+func (m *Manager) Exec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, stdin io.Reader, key string) (*sandbox.Result, error) {
 	cmd.Stdin, cmd.OnDisconnect = stdin != nil, sandbox.Keep
-	e, err := m.StartExec(ctx, c, id, cmd, client.Output{})
+	e, err := m.StartExec(ctx, c, id, cmd, client.Output{}, key)
 	if err != nil {
 		return nil, err
 	}
-	if stdin != nil {
+	if stdin != nil && !e.again {
 		go e.feed(stdin)
 	}
 	res, err := e.Wait(ctx)

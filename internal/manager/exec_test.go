@@ -42,7 +42,7 @@ func TestStreams(t *testing.T) {
 	sb := d.create(sandbox.CreateRequest{})
 	var out, errs buffer
 	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "echo first; read x; echo $x; echo bad >&2", Stdin: true},
-		client.Output{Stdout: &out, Stderr: &errs})
+		client.Output{Stdout: &out, Stderr: &errs}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestBackground(t *testing.T) {
 	r := newRig(t)
 	d := r.open()
 	sb := d.create(sandbox.CreateRequest{})
-	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "echo one; until [ -f /workspace/go ]; do sleep 0.01; done; echo two; exit 4", Background: true}, nothing)
+	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "echo one; until [ -f /workspace/go ]; do sleep 0.01; done; echo two; exit 4", Background: true}, nothing, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestWaiterGoes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error)
 	go func() {
-		_, err := d.Exec(ctx, acme, sb.UID, sandbox.Command{Shell: "until [ -f /workspace/go ]; do sleep 0.01; done; echo end"}, nil)
+		_, err := d.Exec(ctx, acme, sb.UID, sandbox.Command{Shell: "until [ -f /workspace/go ]; do sleep 0.01; done; echo end"}, nil, "")
 		failed <- err
 	}()
 	var id string
@@ -144,7 +144,7 @@ func TestWaiterGoes(t *testing.T) {
 func TestSignalAndTimeout(t *testing.T) {
 	d := newRig(t).open()
 	sb := d.create(sandbox.CreateRequest{})
-	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Argv: []string{"sleep", "infinity"}}, nothing)
+	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Argv: []string{"sleep", "infinity"}}, nothing, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestSignalAndTimeout(t *testing.T) {
 	if res, err := e.Wait(t.Context()); err != nil || res.Outcome != sandbox.Signaled || res.Signal != 15 {
 		t.Errorf("got %+v, %v", res, err)
 	}
-	res, err := d.Exec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "echo part; sleep infinity", Timeout: 100 * time.Millisecond}, nil)
+	res, err := d.Exec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "echo part; sleep infinity", Timeout: 100 * time.Millisecond}, nil, "")
 	if err != nil || res.Outcome != sandbox.TimedOut || string(res.Stdout) != "part\n" {
 		t.Errorf("got %+v, %v", res, err)
 	}
@@ -172,14 +172,14 @@ func TestPolicyOfCommands(t *testing.T) {
 		t.Errorf("without a timeout: %+v", res)
 	}
 	for _, wrong := range []time.Duration{2 * time.Hour, 1 << 62} {
-		_, err := d.Exec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "true", Timeout: wrong}, nil)
+		_, err := d.Exec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "true", Timeout: wrong}, nil, "")
 		var inv *sandbox.InvalidError
 		if !errors.As(err, &inv) || inv.Field != "timeout" {
 			t.Errorf("%v: %v", wrong, err)
 		}
 	}
 	// B056: a command in the background does not end by the default.
-	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity", Background: true}, nothing)
+	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity", Background: true}, nothing, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestBrokenSession(t *testing.T) {
 func TestPortsAndFiles(t *testing.T) {
 	d := newRig(t).open()
 	sb := d.create(sandbox.CreateRequest{})
-	if _, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Argv: []string{"echod", "8080"}, Background: true}, nothing); err != nil {
+	if _, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Argv: []string{"echod", "8080"}, Background: true}, nothing, ""); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the server listens", func() bool {
@@ -256,7 +256,7 @@ func TestOutOfMemory(t *testing.T) {
 	sb := d.create(sandbox.CreateRequest{})
 	run := func(c sandbox.Command) string {
 		c.Argv = []string{"sleep", "infinity"}
-		e, err := d.StartExec(t.Context(), acme, sb.UID, c, nothing)
+		e, err := d.StartExec(t.Context(), acme, sb.UID, c, nothing, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +319,7 @@ func TestDeath(t *testing.T) {
 		r := newRig(t)
 		d := r.open()
 		sb := d.create(sandbox.CreateRequest{})
-		e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity"}, nothing)
+		e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity"}, nothing, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -345,7 +345,7 @@ func TestDestroyDuringExec(t *testing.T) {
 	sb := d.create(sandbox.CreateRequest{})
 	var results []chan *sandbox.Result
 	for range 5 {
-		e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity"}, nothing)
+		e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity"}, nothing, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -380,11 +380,11 @@ func TestCommandsAreBounded(t *testing.T) {
 		t.Errorf("got %+v", res)
 	}
 	for _, cmd := range []sandbox.Command{{Shell: "true", Timeout: time.Minute + 1}, {Shell: "true", MaxOutput: 6}} {
-		if _, err := d.Exec(t.Context(), acme, sb.UID, cmd, nil); !errdefs.IsInvalidArgument(err) {
+		if _, err := d.Exec(t.Context(), acme, sb.UID, cmd, nil, ""); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%+v: %v", cmd, err)
 		}
 	}
-	if _, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity", Timeout: -1, Background: true}, nothing); err != nil {
+	if _, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity", Timeout: -1, Background: true}, nothing, ""); err != nil {
 		t.Fatal(err)
 	}
 	if res := d.sh(sb.UID, "echo its turn"); res.Outcome != sandbox.TimedOut || len(res.Stdout) > 0 {

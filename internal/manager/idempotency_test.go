@@ -77,3 +77,44 @@ func TestIdempotencyAtOnce(t *testing.T) {
 		t.Errorf("got %v, in the host is %v", got, r.inHost())
 	}
 }
+
+// A command with a key runs once, for all who ask, also over a restart.
+func TestCommandOnce(t *testing.T) {
+	r := newRig(t)
+	d := r.open()
+	sb := d.create(sandbox.CreateRequest{})
+	cmd := sandbox.Command{Shell: "cat; echo ran >> /workspace/log; echo out; exit 5", Stdin: true}
+	run := func() (*sandbox.Result, error) {
+		return d.Exec(context.WithoutCancel(t.Context()), acme, sb.UID, cmd, strings.NewReader("in\n"), "k")
+	}
+	results := make(chan *sandbox.Result)
+	for range 5 {
+		go func() {
+			res, err := run()
+			if err != nil {
+				t.Error(err)
+			}
+			results <- res
+		}()
+	}
+	var id string
+	for range 5 {
+		res := <-results
+		if res.ExitCode != 5 || string(res.Stdout) != "in\nout\n" || id != "" && res.ExecID != id {
+			t.Errorf("got %+v", res)
+		}
+		id = res.ExecID
+	}
+	d.kill()
+	d = r.open()
+	if res, err := run(); err != nil || res.ExecID != id || string(res.Stdout) != "in\nout\n" {
+		t.Errorf("after a restart: %+v, %v", res, err)
+	}
+	if res := d.sh(sb.UID, "cat /workspace/log"); string(res.Stdout) != "ran\n" {
+		t.Errorf("it ran %q", res.Stdout)
+	}
+	cmd.Env = []string{"OTHER=1"}
+	if _, err := run(); !errdefs.IsConflict(err) {
+		t.Errorf("another command: %v", err)
+	}
+}

@@ -76,13 +76,13 @@ func TestActivity(t *testing.T) {
 	for name, use := range map[string]func(t *testing.T, d *daemon, id string){
 		"command": func(_ *testing.T, d *daemon, id string) { d.sh(id, "sleep 20") },
 		"background command": func(t *testing.T, d *daemon, id string) {
-			if _, err := d.StartExec(t.Context(), acme, id, sandbox.Command{Shell: "sleep 20", Background: true}, nothing); err != nil {
+			if _, err := d.StartExec(t.Context(), acme, id, sandbox.Command{Shell: "sleep 20", Background: true}, nothing, ""); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(20 * time.Second)
 		},
 		"command whose client left": func(t *testing.T, d *daemon, id string) {
-			e, err := d.StartExec(t.Context(), acme, id, sandbox.Command{Shell: "sleep 20", OnDisconnect: sandbox.Keep}, nothing)
+			e, err := d.StartExec(t.Context(), acme, id, sandbox.Command{Shell: "sleep 20", OnDisconnect: sandbox.Keep}, nothing, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +98,7 @@ func TestActivity(t *testing.T) {
 			time.Sleep(20 * time.Second)
 		},
 		"connection": func(t *testing.T, d *daemon, id string) {
-			if _, err := d.StartExec(t.Context(), acme, id, sandbox.Command{Shell: "echod 80 & sleep 1", Background: true}, nothing); err != nil {
+			if _, err := d.StartExec(t.Context(), acme, id, sandbox.Command{Shell: "echod 80 & sleep 1", Background: true}, nothing, ""); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * time.Second)
@@ -131,7 +131,7 @@ func TestLifetime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newRig(t).open()
 		sb := d.create(sandbox.CreateRequest{Lifetime: time.Minute})
-		e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity"}, nothing)
+		e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity"}, nothing, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,11 +173,13 @@ func TestIdleStop(t *testing.T) {
 		req.OnIdle, req.Lifetime = sandbox.IdleStop, time.Hour
 		sb := d.create(req)
 		d.sh(sb.UID, "echo kept > /workspace/f")
-		d.life.failing("stop", errors.New("not now"))
-		time.Sleep(6 * time.Second)
-		synctest.Wait()
-		d.sh(sb.UID, "true") // it could not be stopped, so it can be used
-		d.life.failing("stop", nil)
+		for _, step := range []string{"stop", "save stopping"} {
+			d.life.failing(step, errors.New("not now"))
+			time.Sleep(6 * time.Second)
+			synctest.Wait()
+			d.sh(sb.UID, "true") // it could not be stopped, so it can be used
+			d.life.failing(step, nil)
+		}
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
 		if got := d.get(sb.UID); got.Status != sandbox.Stopped || got.Reason != sandbox.ReasonIdle {
@@ -211,7 +213,7 @@ func TestDeadlinesOverRestart(t *testing.T) {
 		aged := d.create(sandbox.CreateRequest{Lifetime: time.Minute})
 		idler := d.create(idle(50 * time.Second))
 		busy := d.create(idle(50 * time.Second))
-		if _, err := d.StartExec(t.Context(), acme, busy.UID, sandbox.Command{Shell: "sleep 100", Background: true}, nothing); err != nil {
+		if _, err := d.StartExec(t.Context(), acme, busy.UID, sandbox.Command{Shell: "sleep 100", Background: true}, nothing, ""); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(15 * time.Second)
@@ -288,7 +290,7 @@ func TestRemovalIsRepeated(t *testing.T) {
 		if got := d.get(sb.UID); got.Status != sandbox.Destroying || got.Reason != sandbox.ReasonLifetime {
 			t.Fatalf("got %+v", got)
 		}
-		if _, err := d.Exec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "true"}, nil); !errdefs.IsFailedPrecondition(err) {
+		if _, err := d.Exec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "true"}, nil, ""); !errdefs.IsFailedPrecondition(err) {
 			t.Errorf("got %v", err)
 		}
 		d.life.failing("destroy", nil)

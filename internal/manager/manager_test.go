@@ -96,7 +96,7 @@ func TestOwners(t *testing.T) {
 		"dial":    func(id string) error { _, err := d.Dial(ctx, other, id, 80); return err },
 		"ports":   func(id string) error { _, _, err := d.Ports(ctx, other, id); return err },
 		"exec": func(id string) error {
-			_, err := d.Exec(ctx, other, id, sandbox.Command{Shell: "true"}, nil)
+			_, err := d.Exec(ctx, other, id, sandbox.Command{Shell: "true"}, nil, "")
 			return err
 		},
 		"execs":  func(id string) error { _, err := d.Execs(ctx, other, id); return err },
@@ -273,7 +273,7 @@ func TestStdinOfRun(t *testing.T) {
 	d := newRig(t).open()
 	sb := d.create(sandbox.CreateRequest{})
 	in := bytes.Repeat([]byte("0123456789"), 50_000)
-	res, err := d.Exec(t.Context(), acme, sb.UID, sandbox.Command{Argv: []string{"cat"}}, bytes.NewReader(in))
+	res, err := d.Exec(t.Context(), acme, sb.UID, sandbox.Command{Argv: []string{"cat"}}, bytes.NewReader(in), "")
 	if err != nil || !bytes.Equal(res.Stdout, in) {
 		t.Errorf("%d bytes came back, %v", len(res.Stdout), err)
 	}

@@ -103,7 +103,7 @@ func (g *game) run(name string) {
 	if !slices.Equal(g.model[name], []sandbox.State{sandbox.Live}) || g.execs[name] != "" {
 		return
 	}
-	e, err := g.d.StartExec(g.t.Context(), acme, name, sandbox.Command{Shell: "echo -n " + name + " > /workspace/f; echo out; sleep infinity", Background: true}, nothing)
+	e, err := g.d.StartExec(g.t.Context(), acme, name, sandbox.Command{Shell: "echo -n " + name + " > /workspace/f; echo out; sleep infinity", Background: true}, nothing, "")
 	switch {
 	case err == nil:
 		g.execs[name] = e.ID()

@@ -31,7 +31,7 @@ func echo(port uint16) (string, error) {
 
 func (d *daemon) serveEcho(id string) {
 	d.t.Helper()
-	if _, err := d.StartExec(d.t.Context(), acme, id, sandbox.Command{Argv: []string{"echod", "8080"}, Background: true}, nothing); err != nil {
+	if _, err := d.StartExec(d.t.Context(), acme, id, sandbox.Command{Argv: []string{"echod", "8080"}, Background: true}, nothing, ""); err != nil {
 		d.t.Fatal(err)
 	}
 	until(d.t, "the server listens", func() bool {

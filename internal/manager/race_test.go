@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/containerd/errdefs"
 
@@ -42,22 +43,32 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// Only so many sandboxes are made at the same time.
+// Only so many sandboxes are made at the same time; the others wait.
 func TestCreatesAtOnce(t *testing.T) {
-	r := newRig(t)
-	r.policy.Creates = 2
-	d := r.open()
-	var now, most atomic.Int64
-	d.life.hook("create", func() { most.Store(max(most.Load(), now.Add(1))) })
-	d.life.hook("create done", func() { now.Add(-1) })
-	var wg sync.WaitGroup
-	for range 10 {
-		wg.Go(func() { d.create(sandbox.CreateRequest{}) })
-	}
-	wg.Wait()
-	if n := most.Load(); n > 2 {
-		t.Errorf("%d were made at once", n)
-	}
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.policy.Creates = 2
+		d := r.open()
+		var inside atomic.Int64
+		goOn := make(chan struct{})
+		d.life.hook("create", func() {
+			inside.Add(1)
+			<-goOn
+		})
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() { d.create(sandbox.CreateRequest{}) })
+		}
+		synctest.Wait() // until nobody gets any further
+		if n := inside.Load(); n != 2 {
+			t.Errorf("%d are made at once", n)
+		}
+		close(goOn)
+		wg.Wait()
+		if n := len(r.inHost()); n != 10 {
+			t.Errorf("%d were made", n)
+		}
+	})
 }
 
 // A destroy in the middle of a creation ends both, and leaves nothing.
@@ -221,7 +232,7 @@ func (d *daemon) act(ctx context.Context, what int, name string) (err error) {
 		}
 	default:
 		var res *sandbox.Result
-		res, err = d.Exec(ctx, acme, name, sandbox.Command{Shell: "echo hi"}, nil)
+		res, err = d.Exec(ctx, acme, name, sandbox.Command{Shell: "echo hi"}, nil, "")
 		if err == nil && res.Outcome != sandbox.Lost && string(res.Stdout) != "hi\n" {
 			err = errors.New("a wrong result")
 		}

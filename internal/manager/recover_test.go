@@ -28,7 +28,7 @@ func (r *rig) agree(d *daemon) map[string]sandbox.State {
 		if sb.Status != sandbox.Live {
 			continue
 		}
-		if res, err := d.Exec(r.t.Context(), acme, sb.UID, sandbox.Command{Shell: "cat /workspace/f"}, nil); err != nil {
+		if res, err := d.Exec(r.t.Context(), acme, sb.UID, sandbox.Command{Shell: "cat /workspace/f"}, nil, ""); err != nil {
 			r.t.Errorf("%s can't be used: %v", sb.Name, err)
 		} else if out := string(res.Stdout); out != "" && out != sb.Name {
 			r.t.Errorf("%s has the file of %q", sb.Name, out)
@@ -202,7 +202,7 @@ func TestUnreachable(t *testing.T) {
 	if got := d.get("a"); got.Status != sandbox.Live {
 		t.Errorf("got %+v", got)
 	}
-	if _, err := d.Exec(t.Context(), acme, "a", sandbox.Command{Shell: "true"}, nil); err == nil {
+	if _, err := d.Exec(t.Context(), acme, "a", sandbox.Command{Shell: "true"}, nil, ""); err == nil {
 		t.Error("it was reached")
 	}
 	d.life.failing("attach", nil)

@@ -310,7 +310,7 @@ func (d *daemon) get(id string) sandbox.Sandbox {
 
 func (d *daemon) sh(id, text string) *sandbox.Result {
 	d.t.Helper()
-	res, err := d.Exec(d.t.Context(), acme, id, sandbox.Command{Shell: text}, nil)
+	res, err := d.Exec(d.t.Context(), acme, id, sandbox.Command{Shell: text}, nil, "")
 	if err != nil {
 		d.t.Fatalf("%s: %v", text, err)
 	}

@@ -15,7 +15,7 @@ func TestStopAndStart(t *testing.T) {
 	d := r.open()
 	sb := d.create(sandbox.CreateRequest{Env: []string{"X=kept"}})
 	d.sh(sb.UID, "echo data > /workspace/f")
-	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity"}, nothing)
+	e, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity"}, nothing, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestStopAndStart(t *testing.T) {
 	if res, err := e.Wait(t.Context()); err != nil || res.Outcome != sandbox.Lost || !strings.Contains(res.Reason, "stopped") {
 		t.Errorf("the command that ran: %+v, %v", res, err)
 	}
-	_, err = d.Exec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "true"}, nil)
+	_, err = d.Exec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "true"}, nil, "")
 	var state *sandbox.StateError
 	if !errors.As(err, &state) || state.Text != "Sandbox is not running" || state.Status != sandbox.Stopped || !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("a command in a stopped sandbox: %v", err)
@@ -39,6 +39,9 @@ func TestStopAndStart(t *testing.T) {
 		if got, err := d.Start(t.Context(), acme, sb.UID); err != nil || got.Status != sandbox.Live {
 			t.Fatalf("got %+v, %v", got, err)
 		}
+	}
+	if again := d.get(sb.UID); again.Epoch <= sb.Epoch {
+		t.Errorf("the sessions have the epochs %d and %d", sb.Epoch, again.Epoch)
 	}
 	if res := d.sh(sb.UID, "cat /workspace/f; echo $FROM $X"); string(res.Stdout) != "data\nimage kept\n" {
 		t.Errorf("got %+v", res)

@@ -57,8 +57,8 @@ func (m *Manager) changeNow(ctx context.Context, b *box, f func(context.Context,
 	if b.isGone() {
 		return b.goneErr()
 	}
-	err := error(nil)
-	if b.why().reason == "" {
+	err := m.unfinished(ctx, b)
+	if err == nil && b.why().reason == "" {
 		err = f(b.work(ctx), b)
 	}
 	if b.why().reason != "" { // before or meanwhile: then a failure is no wonder
@@ -66,6 +66,17 @@ func (m *Manager) changeNow(ctx context.Context, b *box, f func(context.Context,
 	}
 	return err
 }
+
+// unfinished brings a sandbox, whose stop or start ended without being recorded,
+// into the state that it is in. The caller holds b.op.
+func (m *Manager) unfinished(ctx context.Context, b *box) error {
+	if s := b.status(); s == sandbox.Stopping || s == sandbox.Starting {
+		return m.settle(ctx, b, errUnfinished)
+	}
+	return nil
+}
+
+var errUnfinished = errors.New("what became of an earlier stop or start was not recorded")
 
 // stateErr says that the state of the sandbox does not allow a call.
 func (b *box) stateErr(text string) error {

@@ -6,17 +6,17 @@ import "slices"
 type State string
 
 const (
-	Creating   State = "creating"
-	Created    State = "created" // a back end's: made, not started
-	Live       State = "running"
-	Paused     State = "paused"    // frozen, memory kept in place
-	Suspended  State = "suspended" // checkpoint on disk, memory freed
-	Stopping   State = "stopping"
-	Stopped    State = "stopped" // files kept, processes gone
-	Starting   State = "starting"
-	Failed     State = "error" // unusable, always with a Reason
-	Destroying State = "destroying"
-	Destroyed  State = "destroyed" // gone; a tombstone tells why
+	Creating   State = "creating"   // being made
+	Created    State = "created"    // a back end's: made, not started
+	Live       State = "running"    // started
+	Paused     State = "paused"     // frozen, memory kept in place
+	Suspended  State = "suspended"  // checkpoint on disk, memory freed
+	Stopping   State = "stopping"   // on its way to Stopped
+	Stopped    State = "stopped"    // files kept, processes gone
+	Starting   State = "starting"   // on its way from Stopped to Live
+	Failed     State = "error"      // unusable, always with a Reason
+	Destroying State = "destroying" // on its way to Destroyed
+	Destroyed  State = "destroyed"  // gone; a tombstone tells why
 )
 
 // transitions is the state machine: which states may follow which. Creating,
@@ -39,7 +39,7 @@ func (s State) MayBecome(next State) bool { return slices.Contains(transitions[s
 type Reason string
 
 const (
-	ReasonNone        Reason = ""
+	ReasonNone        Reason = ""             // it lives, or nobody knows
 	ReasonExited      Reason = "exited"       // its first process ended
 	ReasonOOM         Reason = "oom"          // its memory limit was reached
 	ReasonCrashed     Reason = "crashed"      // the engine ended unexpectedly

@@ -21,7 +21,7 @@ import (
 
 // Execs are what the routes about commands need; manager.Manager has it.
 type Execs interface {
-	StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output) (*manager.Exec, error)
+	StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, key string) (*manager.Exec, error)
 	Attach(ctx context.Context, c sandbox.Caller, id, execID string, stdout, stderr int64, out client.Output) (*manager.Exec, error)
 	execReader
 	execControl
@@ -223,7 +223,7 @@ func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeI
 
 // start starts a command and records it.
 func (x *execRoutes) start(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output) (*manager.Exec, error) {
-	e, err := x.m.StartExec(ctx, c, id, cmd, out)
+	e, err := x.m.StartExec(ctx, c, id, cmd, out, "")
 	err = guestError(err)
 	details := map[string]string{"command": clip(commandText(cmd))}
 	if err == nil {
