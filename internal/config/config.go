@@ -24,6 +24,7 @@ type Config struct {
 	RateLimit RateLimit `key:"rate_limit" doc:"Requests per second; 0 = no limit. Twice as many may come at once. More get a 429. The local socket has none."`
 	Sandbox   Sandbox   `key:"sandbox" doc:"Defaults of new sandboxes and commands, where a request does not say."`
 	Limits    Limits    `key:"limits" doc:"The operator's maximums: what no request gets more of."`
+	Images    Images    `key:"images" doc:"Where images come from."`
 	Audit     Audit     `key:"audit" doc:"The record of who did what."`
 	Log       Log       `key:"log" doc:"The daemon's own log, on standard error."`
 }
@@ -79,6 +80,11 @@ type Limits struct {
 	MaxOutput         int64         `key:"max_output" unit:"size" default:"100000000" doc:"Captured bytes of each stream of a command."`
 	IdleTimeout       time.Duration `key:"idle_timeout" default:"0" doc:"Time without use. 0 = no maximum."`
 	Lifetime          time.Duration `key:"lifetime" default:"0" doc:"Life of a sandbox. 0 = no maximum."`
+}
+
+// Images says which images are pulled.
+type Images struct {
+	Allow []string `key:"allow" doc:"Repositories that a new sandbox's missing image may be pulled from, such as alpine, ghcr.io/team/* or registry:5000/**. Empty: only what an admin pulled, loaded or built."`
 }
 
 // Audit bounds the audit log.

@@ -90,6 +90,9 @@ func (d *daemon) openData(ctx context.Context) (err error) {
 		return err
 	}
 	d.later(lock.Close)
+	if err := image.CheckPatterns(d.cfg.Images.Allow); err != nil {
+		return fmt.Errorf("images.allow: %w", err)
+	}
 	if d.images, err = Images(d.cfg.DataDir); err != nil {
 		return err
 	}
@@ -116,7 +119,7 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 	}
 	d.later(d.rt.Close)
 	d.boxes, err = manager.Open(ctx, manager.Options{
-		Runtime: d.rt, Images: d.images, Store: d.store, Policy: policy(d.cfg), Log: d.hooks.Log,
+		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Policy: policy(d.cfg), Log: d.hooks.Log,
 		Memory: func() (available, total int64, err error) {
 			m := doctor.HostMemory()
 			return m.Available, m.Total, nil

@@ -46,6 +46,17 @@ var (
 	registryHost = regexp.MustCompile(`^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:[0-9]+)?$`)
 )
 
+// Repositories are the names of the repository: with its registry, and without
+// the default one and what it adds.
+func (r Ref) Repositories() []string {
+	repo := r.ref.Context()
+	names := []string{repo.Name()}
+	if repo.RegistryStr() == name.DefaultRegistry {
+		names = append(names, repo.RepositoryStr(), strings.TrimPrefix(repo.RepositoryStr(), "library/"))
+	}
+	return names
+}
+
 // String is the short form, always with a tag or a digest: the default registry
 // is left out.
 func (r Ref) String() string {
