@@ -27,6 +27,12 @@ type Local struct {
 	Engine func(dataDir string, args []string) error
 	// PurgeHost removes what lies outside the data directory (cgroups).
 	PurgeHost func(ctx context.Context) error
+	// Serve runs a daemon until ctx is done.
+	Serve func(ctx context.Context, cfg *config.Config, hooks DaemonHooks) error
+	// DaemonRuns is an error while a data directory's daemon runs; ReclaimDaemon
+	// destroys what one that ended left.
+	DaemonRuns    func(dataDir string) error
+	ReclaimDaemon func(ctx context.Context, dataDir string) error
 }
 
 var errClientOnly = errors.New("this build is a client only; sandboxes run on Linux: use a Linux machine")

@@ -18,7 +18,7 @@ func (a *App) purgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge",
 		Short: "Remove everything that agentbox keeps on this machine",
-		Long: `Remove what agentbox keeps: sandboxes whose process is gone, images, the engine,
+		Long: `Remove what agentbox keeps: sandboxes whose process is gone or whose server is stopped, images, the engine,
 the data directory, and its cgroups. It refuses while sandboxes are in use.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,6 +32,9 @@ the data directory, and its cgroups. It refuses while sandboxes are in use.`,
 			}
 			if len(live) > 0 {
 				return fmt.Errorf("sandboxes are in use by %d running agentbox processes; end them first", len(live))
+			}
+			if err := l.DaemonRuns(dir); err != nil {
+				return err
 			}
 			store, err := l.Images(dir)
 			if err != nil {
@@ -47,6 +50,9 @@ the data directory, and its cgroups. It refuses while sandboxes are in use.`,
 			}
 			gone, err := local.Reclaim(cmd.Context(), dir, l.Backend(dir))
 			if err != nil {
+				return err
+			}
+			if err := l.ReclaimDaemon(cmd.Context(), dir); err != nil {
 				return err
 			}
 			if err := errors.Join(os.RemoveAll(dir), l.PurgeHost(cmd.Context())); err != nil {

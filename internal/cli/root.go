@@ -60,6 +60,7 @@ sandboxes. gVisor is compiled in: no Docker, no KVM, no daemon is needed.
 
   agentbox run -- python3 -c 'print(6*7)'     one command in a fresh sandbox
   agentbox run -it                            a shell in a fresh sandbox
+  agentbox serve                              sandboxes by HTTP
   agentbox doctor                             what this machine can do`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -74,7 +75,8 @@ sandboxes. gVisor is compiled in: no Docker, no KVM, no daemon is needed.
 	root.PersistentFlags().String("data-dir", os.Getenv("AGENTBOX_DATA_DIR"),
 		"where images and sandboxes are kept (AGENTBOX_DATA_DIR; default /var/lib/agentbox, or $XDG_DATA_HOME/agentbox for an ordinary user)")
 	root.PersistentFlags().Lookup("data-dir").DefValue = "" // the text above tells it
-	root.AddCommand(a.runCommand(), a.psCommand(), a.cpCommand(), a.imagesCommand(), a.doctorCommand(), a.purgeCommand(), a.engineCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.serveCommand(), a.configCommand(), a.keyCommand(), a.psCommand(), a.cpCommand(), a.imagesCommand(), a.doctorCommand(), a.purgeCommand(), a.engineCommand(), a.versionCommand())
+	root.AddCommand(a.sandboxCommands()...)
 	pointToHelp(root)
 	return root
 }

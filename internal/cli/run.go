@@ -186,9 +186,9 @@ func fill(l, d sandbox.Limits) sandbox.Limits {
 }
 
 // environment resolves --env.
-func (f *runFlags) environment() ([]string, error) {
+func environment(given []string) ([]string, error) {
 	var env []string
-	for _, e := range f.env {
+	for _, e := range given {
 		name, _, has := strings.Cut(e, "=")
 		if name == "" {
 			return nil, &sandbox.InvalidError{Field: "env", Value: e, Allowed: "NAME=VALUE or NAME"}
@@ -259,7 +259,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if err != nil {
 		return err
 	}
-	if req.Env, err = f.environment(); err != nil {
+	if req.Env, err = environment(f.env); err != nil {
 		return err
 	}
 	req.ApplyAlias()

@@ -17,7 +17,7 @@ type Config struct {
 	NoAuth        bool     `key:"no_auth" default:"false" doc:"Let in everybody who reaches the port, as an admin. Refused unless listen is a loopback address."`
 	AllowOrigin   []string `key:"allow_origin" doc:"Origins of web pages that may use the API, such as https://app.example. All others are refused."`
 	Ephemeral     bool     `key:"ephemeral" default:"false" doc:"Destroy all sandboxes when the daemon is told to stop."`
-	Storage       string   `key:"storage" doc:"Root of the storage that owners keep beyond a sandbox's life. Empty: none."`
+	Storage       string   `key:"storage" doc:"Root of the storage that owners keep beyond a sandbox's life. Empty: none. This version has none: leave it empty."`
 
 	TLS       TLS       `key:"tls" doc:"Encryption of the main port. Files that change are read again."`
 	HTTP      HTTP      `key:"http" doc:"Bounds of what one client may ask of the server."`

@@ -7,9 +7,7 @@ import (
 
 const referenceHead = `# Configuration of the daemon
 
-Written from the source (` + "`make reference`" + `): don't edit.
-
-The daemon is in the making: there is no command yet that reads this.
+Of ` + "`agentbox serve`" + `. Written from the source (` + "`make reference`" + `): don't edit.
 
 A value comes from the first of these that has it: a flag, a variable, the file, a variable of another product (below), the default.
 The file is TOML: the one that ` + "`--config` or `AGENTBOX_CONFIG`" + ` names, else /etc/agentbox/config.toml, for an ordinary user

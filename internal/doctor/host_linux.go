@@ -30,7 +30,7 @@ import (
 func HostEnv(dataDir string) Env {
 	e := Env{
 		UID: os.Geteuid(), DataDir: dataDir, Kernel: kernel(), Arch: runtime.GOARCH,
-		Userns: tryUserns(), Sysctl: sysctls(), Cgroup: cgroups(), Disk: disk(dataDir), Memory: memory(),
+		Userns: tryUserns(), Sysctl: sysctls(), Cgroup: cgroups(), Disk: disk(dataDir), Memory: HostMemory(),
 		Container: container(), Seccomp: seccomp(), LSM: lsm(),
 		Programs: programs("mmdebstrap", "newuidmap", "runc"), SubIDs: subIDs(), DockerTCP: dockerTCP(),
 	}
@@ -140,7 +140,8 @@ func tryHole(f *os.File) error {
 	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 32<<10)
 }
 
-func memory() Memory {
+// HostMemory is what this machine has and can still give. Zero: nobody knows.
+func HostMemory() Memory {
 	kb := map[string]int64{}
 	for line := range strings.Lines(slurp("/proc/meminfo")) {
 		if f := strings.Fields(line); len(f) >= 2 {

@@ -1,6 +1,8 @@
 package live
 
 import (
+	"cmp"
+
 	guestv1 "agentbox/internal/gen/guest/v1"
 	"agentbox/internal/image"
 	"agentbox/internal/runtime"
@@ -59,13 +61,15 @@ type Config struct {
 	Limits        sandbox.Limits
 	User, Workdir string
 	Env           []string // the whole environment
+	// Execs run at once; more wait. 0: sandbox.MaxExecs.
+	Execs int
 }
 
 func (c *Config) guest() *guestv1.GuestConfig {
 	g := &guestv1.GuestConfig{
 		MemoryLimit: c.Limits.Memory, MaxPids: c.Limits.Pids, OpenFiles: c.Limits.OpenFiles,
 		User: c.User, Workdir: c.Workdir,
-		MaxExecs: sandbox.MaxExecs, MaxQueued: sandbox.MaxQueuedExecs, RingSize: sandbox.DefaultRing,
+		MaxExecs: uint32(cmp.Or(c.Execs, sandbox.MaxExecs)), MaxQueued: sandbox.MaxQueuedExecs, RingSize: sandbox.DefaultRing,
 	}
 	for _, e := range c.Env {
 		g.Env = append(g.Env, []byte(e))

@@ -275,3 +275,26 @@ func TestDestroyDuringExec(t *testing.T) {
 		}
 	}
 }
+
+// The operator bounds commands: what nobody says is the default, what is too
+// much is refused, and what is one too many waits.
+func TestCommandsAreBounded(t *testing.T) {
+	r := newRig(t)
+	r.policy.Commands = manager.Commands{Timeout: 100 * time.Millisecond, MaxTimeout: time.Minute, Output: 3, MaxOutput: 5, AtOnce: 1}
+	d := r.open()
+	sb := d.create(sandbox.CreateRequest{})
+	if res := d.sh(sb.UID, "echo hello; sleep infinity"); res.Outcome != sandbox.TimedOut || string(res.Stdout) != "hel" {
+		t.Errorf("got %+v", res)
+	}
+	for _, cmd := range []sandbox.Command{{Shell: "true", Timeout: time.Minute + 1}, {Shell: "true", MaxOutput: 6}} {
+		if _, err := d.Exec(t.Context(), acme, sb.UID, cmd, nil); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("%+v: %v", cmd, err)
+		}
+	}
+	if _, err := d.StartExec(t.Context(), acme, sb.UID, sandbox.Command{Shell: "sleep infinity", Timeout: -1, Background: true}, nothing); err != nil {
+		t.Fatal(err)
+	}
+	if res := d.sh(sb.UID, "echo its turn"); res.Outcome != sandbox.TimedOut || len(res.Stdout) > 0 {
+		t.Errorf("beside another: %+v", res)
+	}
+}

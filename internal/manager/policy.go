@@ -30,6 +30,41 @@ type Policy struct {
 	// MaxIdleTimeout and MaxLifetime bound what a caller may ask for; 0: nothing
 	// does.
 	MaxIdleTimeout, MaxLifetime time.Duration
+	Commands                    Commands
+}
+
+// Commands are what the operator allows the commands in a sandbox. Zero fields
+// have the defaults of package sandbox.
+type Commands struct {
+	// Timeout and Output are for commands whose caller does not say: time, and
+	// captured bytes of each stream.
+	Timeout time.Duration
+	Output  int64
+	// MaxTimeout and MaxOutput bound what a caller may ask for. Without a time
+	// limit are only commands that nobody waits for; they end with the sandbox.
+	MaxTimeout time.Duration
+	MaxOutput  int64
+	// AtOnce run in one sandbox; more wait.
+	AtOnce int
+}
+
+func (p Commands) withDefaults() Commands {
+	p.MaxTimeout, p.MaxOutput = cmp.Or(p.MaxTimeout, sandbox.MaxTimeout), cmp.Or(p.MaxOutput, sandbox.MaxMaxOutput)
+	p.Timeout = min(cmp.Or(p.Timeout, sandbox.DefaultTimeout), p.MaxTimeout)
+	p.Output = min(cmp.Or(p.Output, sandbox.DefaultMaxOutput), p.MaxOutput)
+	return p
+}
+
+// apply fills in what the caller did not say, and refuses what is too much.
+func (p Commands) apply(cmd sandbox.Command) (sandbox.Command, error) {
+	cmd.Timeout, cmd.MaxOutput = cmp.Or(cmd.Timeout, p.Timeout), cmp.Or(cmd.MaxOutput, p.Output)
+	if cmd.Timeout > p.MaxTimeout {
+		return cmd, &sandbox.InvalidError{Field: "timeout", Value: cmd.Timeout.String(), Allowed: "at most " + p.MaxTimeout.String()}
+	}
+	if cmd.MaxOutput > p.MaxOutput {
+		return cmd, &sandbox.InvalidError{Field: "max_output", Value: fmt.Sprint(cmd.MaxOutput), Allowed: fmt.Sprintf("at most %d", p.MaxOutput)}
+	}
+	return cmd, nil
 }
 
 // Defaults of [Policy].
@@ -44,6 +79,7 @@ func (p Policy) withDefaults() Policy {
 	p.MaxSandboxes = cmp.Or(p.MaxSandboxes, DefaultMaxSandboxes)
 	p.MaxPerOwner = cmp.Or(p.MaxPerOwner, DefaultMaxPerOwner)
 	p.IdleTimeout = shorter(cmp.Or(p.IdleTimeout, sandbox.DefaultIdleTimeout), p.MaxIdleTimeout)
+	p.Commands = p.Commands.withDefaults()
 	p.Lifetime = shorter(cmp.Or(p.Lifetime, sandbox.DefaultLifetime), p.MaxLifetime)
 	return p
 }

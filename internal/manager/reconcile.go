@@ -127,7 +127,7 @@ func (m *Manager) resumeStart(ctx context.Context, b *box, info runtime.Info) er
 	switch info.State {
 	case sandbox.Live:
 		sb := b.snapshot()
-		c := config(&sb) // it may not have been told yet
+		c := m.config(&sb) // it may not have been told yet
 		if err := m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = now().Round(0) }); err != nil {
 			return err
 		}

@@ -104,7 +104,7 @@ func (m *Manager) startNow(ctx context.Context, b *box) error {
 		return err
 	}
 	sb := b.snapshot()
-	l, err := m.host.Start(ctx, sb.UID, config(&sb), sb.Epoch)
+	l, err := m.host.Start(ctx, sb.UID, m.config(&sb), sb.Epoch)
 	if err == nil {
 		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = now().Round(0) })
 		if err == nil {
@@ -121,8 +121,8 @@ func (m *Manager) startNow(ctx context.Context, b *box) error {
 func nextEpoch(sb *sandbox.Sandbox) { sb.Epoch++ }
 
 // config is what the agent of a sandbox must know.
-func config(sb *sandbox.Sandbox) live.Config {
-	return live.Config{Limits: sb.Limits, User: sb.User, Workdir: sb.Workdir, Env: sb.Env}
+func (m *Manager) config(sb *sandbox.Sandbox) live.Config {
+	return live.Config{Limits: sb.Limits, User: sb.User, Workdir: sb.Workdir, Env: sb.Env, Execs: m.policy.Commands.AtOnce}
 }
 
 // settle finds out what became of a sandbox that could not be stopped or started

@@ -131,6 +131,10 @@ type Capabilities struct {
 	NotEnforced []string
 	// HostUser is the host uid that guest root maps to.
 	HostUser uint32
+	// HostCapabilities are those that the isolating process keeps on the host;
+	// Seccomp tells whether a filter bounds its system calls there.
+	HostCapabilities []string
+	Seccomp          bool
 	// Guest reports whether the stream leads to a real Linux guest, so that
 	// programs can be run. Without it only the built-in commands of the fake
 	// exist.

@@ -20,7 +20,10 @@ import (
 
 // Local is what the command line acts on.
 func Local() *cli.Local {
-	return &cli.Local{Images: Images, Backend: Backend, Facts: Facts, Engine: Engine, PurgeHost: PurgeHost}
+	return &cli.Local{
+		Images: Images, Backend: Backend, Facts: Facts, Engine: Engine, PurgeHost: PurgeHost,
+		Serve: Serve, DaemonRuns: DaemonRuns, ReclaimDaemon: ReclaimDaemon,
+	}
 }
 
 // Images opens the image store of a data directory.

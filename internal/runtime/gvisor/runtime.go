@@ -121,8 +121,8 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 		Name: "gvisor", Version: gvisorVersion(),
 		Mode:        "root, " + r.opts.Cgroups.Mode().String(),
 		NotEnforced: r.notEnforced(),
-		HostUser:    r.hostUser(),
-		Guest:       true, Suspend: true,
+		HostUser:    r.hostUser(), Seccomp: true,
+		Guest: true, Suspend: true,
 	}
 	if r.rootless {
 		c.Mode = "rootless, " + r.opts.Cgroups.Mode().String()

@@ -34,6 +34,8 @@ type Keys interface {
 type Audit interface {
 	Write(r audit.Record) error
 	Query(ctx context.Context, q audit.Query) (audit.Page, error)
+	// Err tells why the last record could not be written; nil if it was.
+	Err() error
 }
 
 // Parts are what the door translates for.
@@ -75,6 +77,7 @@ func New(router *server.Router, parts Parts) *API {
 	registerSessions(a, sessions)
 	registerFiles(a, parts.Inside)
 	registerPorts(a, parts.Inside)
+	a.addAbsent()
 	a.addDocuments(router)
 	return a
 }

@@ -52,6 +52,10 @@ type sandboxOutput struct{ Body Sandbox }
 
 func (a *API) createSandbox(ctx context.Context, c sandbox.Caller, in *createInput) (*sandboxOutput, error) {
 	r, err := a.request(&in.Body)
+	if unseen := a.Audit.Err(); err == nil && unseen != nil {
+		server.LogError(ctx, unseen)
+		err = sandbox.Refuse(errdefs.ErrUnavailable, "the server can't keep its audit log, and makes no sandboxes meanwhile")
+	}
 	var sb sandbox.Sandbox
 	if err == nil {
 		sb, err = a.Sandboxes.Create(ctx, c, r, in.Key)

@@ -5,10 +5,13 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/errdefs"
 
+	"agentbox/internal/audit"
 	"agentbox/internal/image"
 	"agentbox/internal/manager"
 	"agentbox/internal/runtime/fake"
@@ -100,4 +103,26 @@ func (s *shelf) Pull(_ context.Context, ref, _ string) (image.Image, error) {
 	defer s.mu.Unlock()
 	s.names = append(s.names, ref)
 	return image.Image{Name: ref}, nil
+}
+
+// fullDisk is an audit log that can't be written while full is set.
+type fullDisk struct {
+	*audit.Log
+	full *atomic.Bool
+	last atomic.Bool
+}
+
+func (f *fullDisk) Write(r audit.Record) error {
+	f.last.Store(f.full.Load())
+	if err := f.Err(); err != nil {
+		return err
+	}
+	return f.Log.Write(r)
+}
+
+func (f *fullDisk) Err() error {
+	if f.last.Load() {
+		return syscall.ENOSPC
+	}
+	return nil
 }

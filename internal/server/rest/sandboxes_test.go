@@ -354,3 +354,18 @@ func TestSandboxAudit(t *testing.T) {
 		t.Errorf("the record is %s", s)
 	}
 }
+
+// TestNobodyWorksUnseen: without an audit log nothing begins; what is there can
+// be ended.
+func TestNobodyWorksUnseen(t *testing.T) {
+	w := start(t)
+	sb := w.create(w.user, `{}`)
+	w.full.Store(true)
+	if resp, text := w.do(w.user, "DELETE", "/api/v1/sandboxes/"+sb.ID, "", ""); resp.StatusCode != 204 {
+		t.Errorf("destroy: %d %s", resp.StatusCode, text)
+	}
+	w.problem(w.user, "POST", "/sandboxes", `{}`, 503, server.CodeUnavailable)
+	w.full.Store(false)
+	w.problem(w.user, "POST", "/sandboxes", `{}`, 503, server.CodeUnavailable) // which is on record again
+	w.create(w.user, `{}`)
+}

@@ -127,9 +127,6 @@ func answer(v any) *streamed {
 // stream answers with events.
 func stream(f func(ctx context.Context, s *eventStream)) *streamed {
 	return &streamed{Body: func(ctx huma.Context) {
-		if b, ok := ctx.(bounded); ok {
-			ctx = b.Unwrap()
-		}
 		_, w := humago.Unwrap(ctx)
 		f(ctx.Context(), newEventStream(w))
 	}}

@@ -102,7 +102,7 @@ func (a *API) getIsolation(ctx context.Context, c sandbox.Caller, in *SandboxID)
 	}
 	caps, shown := a.Sandboxes.Capabilities(), sandboxOf(&sb)
 	out := Isolation{
-		Backend: caps.Name, Version: caps.Version, Mode: caps.Mode, HostUser: int64(caps.HostUser), Capabilities: []string{}, Seccomp: caps.Guest,
+		Backend: caps.Name, Version: caps.Version, Mode: caps.Mode, HostUser: int64(caps.HostUser), Capabilities: append([]string{}, caps.HostCapabilities...), Seccomp: caps.Seccomp,
 		Network: shown.Network, Limits: shown.Limits, Enforced: []string{}, NotEnforced: shown.NotEnforced,
 	}
 	for _, l := range []string{sandbox.LimitMemory, sandbox.LimitCPUs, sandbox.LimitPids, sandbox.LimitDisk} {

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// apiKey is a key as the server shows it; Secret only when it is new.
+type apiKey struct {
+	ID        string     `json:"id"`
+	Owner     string     `json:"owner"`
+	Name      string     `json:"name"`
+	Admin     bool       `json:"admin"`
+	CreatedAt time.Time  `json:"created_at"`
+	RevokedAt *time.Time `json:"revoked_at"`
+	Secret    string     `json:"key,omitempty"`
+}
+
+func (a *App) keyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Make, list and revoke the server's API keys",
+		Long: `Make, list and revoke the API keys of the server on this machine, or of the one that
+` + urlVariable + ` names; then ` + keyVariable + ` holds an admin's key.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.keyCreate(), a.keyList(), a.keyRevoke())
+	return cmd
+}
+
+func (a *App) keyCreate() *cobra.Command {
+	var k struct {
+		Owner string `json:"owner"`
+		Name  string `json:"name"`
+		Admin bool   `json:"admin"`
+	}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "create",
+		Short:   "Make an API key and print it, this once",
+		Example: `  agentbox key create --owner team-a --name ci`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := a.remote(cmd)
+			if err != nil {
+				return err
+			}
+			var made apiKey
+			if err := r.call(cmd.Context(), http.MethodPost, "/keys", k, &made); err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printJSON(made)
+			}
+			fmt.Fprintf(a.Stderr, "key %s of %s, shown this once:\n", made.ID, made.Owner)
+			_, err = fmt.Fprintln(a.Stdout, made.Secret)
+			return err
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&k.Owner, "owner", "default", "whose sandboxes the key reaches")
+	fl.StringVar(&k.Name, "name", "", "your word for it")
+	fl.BoolVar(&k.Admin, "admin", false, "whether it may do what concerns the whole server")
+	fl.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *App) keyList() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List the API keys",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := a.remote(cmd)
+			if err != nil {
+				return err
+			}
+			all, err := pages[apiKey](cmd.Context(), r, "/keys", url.Values{})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printJSON(all)
+			}
+			w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
+			fmt.Fprintln(w, "ID\tOWNER\tNAME\tADMIN\tCREATED\tREVOKED")
+			for _, k := range all {
+				revoked := ""
+				if k.RevokedAt != nil {
+					revoked = k.RevokedAt.Format(time.DateTime)
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%t\t%s\t%s\n", k.ID, k.Owner, k.Name, k.Admin, k.CreatedAt.Format(time.DateTime), revoked)
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *App) keyRevoke() *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke ID...",
+		Short: "Make API keys let nobody in any more",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			return a.each(cmd, ids, func(r *remote, id string) error {
+				return r.call(cmd.Context(), http.MethodDelete, "/keys/"+url.PathEscape(id), nil, nil)
+			})
+		},
+	}
+}

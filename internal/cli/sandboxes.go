@@ -1,0 +1,220 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// sandboxRow is what tables show of a server's sandbox.
+type sandboxRow struct {
+	ShortID   string     `json:"short_id"`
+	Name      *string    `json:"name"`
+	Status    string     `json:"status"`
+	Image     string     `json:"image"`
+	CreatedAt time.Time  `json:"created_at"`
+	ExpiresAt *time.Time `json:"expires_at"`
+}
+
+// sandboxWish is the request for one. What is empty is left to the server.
+type sandboxWish struct {
+	Image       string            `json:"image,omitempty"`
+	Name        string            `json:"name,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Env         map[string]string `json:"env,omitempty"`
+	User        string            `json:"user,omitempty"`
+	Workdir     string            `json:"workdir,omitempty"`
+	Memory      string            `json:"memory,omitempty"`
+	CPUs        float64           `json:"cpus,omitempty"`
+	Disk        string            `json:"disk,omitempty"`
+	Pids        int64             `json:"pids,omitempty"`
+	IdleTimeout string            `json:"idle_timeout,omitempty"`
+	Lifetime    string            `json:"lifetime,omitempty"`
+	OnIdle      string            `json:"on_idle,omitempty"`
+}
+
+// sandboxCommands act on the sandboxes of a server.
+func (a *App) sandboxCommands() []*cobra.Command {
+	change := func(use, short, method, suffix string) *cobra.Command {
+		return &cobra.Command{
+			Use: use + " SANDBOX...", Short: short, Args: cobra.MinimumNArgs(1),
+			RunE: func(cmd *cobra.Command, ids []string) error {
+				return a.each(cmd, ids, func(r *remote, id string) error {
+					return r.call(cmd.Context(), method, "/sandboxes/"+url.PathEscape(id)+suffix, nil, nil)
+				})
+			},
+		}
+	}
+	return []*cobra.Command{
+		a.createCommand(), a.execCommand(), a.lsCommand(), a.getCommand(),
+		change("rm", "Destroy sandboxes of the server, with their files", http.MethodDelete, ""),
+		change("stop", "Stop sandboxes of the server and keep their files", http.MethodPost, "/stop"),
+		change("start", "Run stopped sandboxes of the server again", http.MethodPost, "/start"),
+	}
+}
+
+func (a *App) createCommand() *cobra.Command {
+	var n sandboxWish
+	var env []string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "create [IMAGE]",
+		Short: "Make a sandbox on the server and print its id",
+		Long: `Make a sandbox on the server of this machine, or of the one that ` + urlVariable + ` names. It
+stays until it is removed, was idle for too long, or its time is over.`,
+		Example: `  agentbox create --name dev --memory 1g
+  agentbox create small --label team=a --lifetime 1h`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := a.remote(cmd)
+			if err != nil {
+				return err
+			}
+			n.Image = strings.Join(args, "")
+			if n.Env, err = variables(env); err != nil {
+				return err
+			}
+			var made json.RawMessage
+			if err := r.call(cmd.Context(), http.MethodPost, "/sandboxes", n, &made); err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printJSON(made)
+			}
+			var b sandboxRow
+			if err := json.Unmarshal(made, &b); err != nil {
+				return fmt.Errorf("read the answer of %s: %w", r.where, err)
+			}
+			_, err = fmt.Fprintln(a.Stdout, b.ShortID)
+			return err
+		},
+	}
+	fl := cmd.Flags()
+	fl.SortFlags = false
+	fl.StringVar(&n.Name, "name", "", "your name for it")
+	fl.StringToStringVarP(&n.Labels, "label", "l", nil, "label, `NAME=VALUE` (repeatable)")
+	fl.StringArrayVarP(&env, "env", "e", nil, "set an environment variable, `NAME=VALUE`, or NAME to pass on this one's value (repeatable)")
+	fl.StringVarP(&n.Workdir, "workdir", "w", "", "working directory (default: the image's)")
+	fl.StringVarP(&n.User, "user", "u", "", "user name or uid (default: the image's)")
+	fl.StringVarP(&n.Memory, "memory", "m", "", "memory limit, such as 256m or 2g")
+	fl.Float64Var(&n.CPUs, "cpus", 0, "CPU limit in cores, such as 0.5")
+	fl.StringVar(&n.Disk, "disk", "", "limit of written files, such as 1g")
+	fl.Int64Var(&n.Pids, "pids", 0, "limit of processes and threads")
+	fl.StringVar(&n.IdleTimeout, "idle-timeout", "", "time without use until it ends, such as 30m; 0: never")
+	fl.StringVar(&n.Lifetime, "lifetime", "", "time until it is destroyed, such as 24h; 0: never")
+	fl.StringVar(&n.OnIdle, "on-idle", "", "destroy or stop")
+	fl.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// variables are NAME=VALUE entries as the server takes them.
+func variables(env []string) (map[string]string, error) {
+	list, err := environment(env)
+	all := map[string]string{}
+	for _, e := range list {
+		name, value, _ := strings.Cut(e, "=")
+		all[name] = value
+	}
+	return all, err
+}
+
+func (a *App) lsCommand() *cobra.Command {
+	var labels, status []string
+	var asJSON, quiet bool
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List your sandboxes on the server",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := a.remote(cmd)
+			if err != nil {
+				return err
+			}
+			query := url.Values{"label": labels, "status": status}
+			if asJSON {
+				all, err := pages[json.RawMessage](cmd.Context(), r, "/sandboxes", query)
+				if err != nil {
+					return err
+				}
+				return a.printJSON(all)
+			}
+			all, err := pages[sandboxRow](cmd.Context(), r, "/sandboxes", query)
+			if err != nil {
+				return err
+			}
+			return a.printSandboxes(all, quiet)
+		},
+	}
+	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "only those with this label, `NAME=VALUE` (repeatable)")
+	cmd.Flags().StringArrayVar(&status, "status", nil, "only those in this state, such as running (repeatable)")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *App) printSandboxes(all []sandboxRow, quiet bool) error {
+	w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
+	if !quiet {
+		fmt.Fprintln(w, "ID\tNAME\tSTATUS\tIMAGE\tAGE\tEXPIRES")
+	}
+	for _, b := range all {
+		if quiet {
+			fmt.Fprintln(w, b.ShortID)
+			continue
+		}
+		name, expires := "", "never"
+		if b.Name != nil {
+			name = *b.Name
+		}
+		if b.ExpiresAt != nil {
+			expires = "in " + time.Until(*b.ExpiresAt).Round(time.Second).String()
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", b.ShortID, name, b.Status, b.Image, time.Since(b.CreatedAt).Round(time.Second), expires)
+	}
+	return w.Flush()
+}
+
+func (a *App) getCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "get SANDBOX",
+		Short: "Print all about a sandbox of the server, as JSON",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := a.remote(cmd)
+			if err != nil {
+				return err
+			}
+			var all json.RawMessage
+			if err := r.call(cmd.Context(), http.MethodGet, "/sandboxes/"+url.PathEscape(args[0]), nil, &all); err != nil {
+				return err
+			}
+			return a.printJSON(all)
+		},
+	}
+}
+
+// each does f for all ids, prints those that it worked for, and fails if it did
+// not for one.
+func (a *App) each(cmd *cobra.Command, ids []string, f func(r *remote, id string) error) error {
+	r, err := a.remote(cmd)
+	if err != nil {
+		return err
+	}
+	var errs error
+	for _, id := range ids {
+		if err := f(r, id); err != nil {
+			errs = errors.Join(errs, fmt.Errorf("%s: %w", id, err))
+			continue
+		}
+		fmt.Fprintln(a.Stdout, id)
+	}
+	return errs
+}

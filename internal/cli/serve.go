@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"agentbox/internal/config"
+	"agentbox/internal/image"
+)
+
+// DaemonHooks are what a daemon wants of the command line that starts it.
+type DaemonHooks struct {
+	Version string
+	Log     *slog.Logger
+	// EnsureImage makes an image that is not there yet, and shows how far it is.
+	EnsureImage func(ctx context.Context, images *image.Store, name string) error
+	// Pull has the operator's settings for registries.
+	Pull image.PullOptions
+	// Up is called once, when the daemon can be reached.
+	Up func(DaemonUp)
+}
+
+// DaemonUp tells where a daemon can be reached.
+type DaemonUp struct {
+	Address  string // of the main port
+	TLS      bool
+	Socket   string
+	NoAuth   bool
+	FirstKey string // made by this start; empty: there were keys
+}
+
+// configFlags are the options of commands that read the daemon's configuration.
+type configFlags struct {
+	file      string
+	compatEnv bool
+}
+
+func (f *configFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.file, "config", "", "configuration file (AGENTBOX_CONFIG; default /etc/agentbox/config.toml, or $XDG_CONFIG_HOME/agentbox/config.toml for an ordinary user)")
+	fl.BoolVar(&f.compatEnv, "compat-env", false, "let variables with general names act, such as LOG_LEVEL")
+	config.AddFlags(fl)
+}
+
+// load gives the effective configuration.
+func (f *configFlags) load(cmd *cobra.Command) (*config.Loaded, error) {
+	file := f.file
+	if file == "" {
+		file = config.DefaultFile(os.LookupEnv)
+	}
+	return config.Load(config.Sources{File: file, Env: os.LookupEnv, Flags: config.FlagValues(cmd.Flags()), CompatEnv: f.compatEnv})
+}
+
+func (a *App) serveCommand() *cobra.Command {
+	var f configFlags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the server: sandboxes by HTTP, for many clients, that outlive it",
+		Long: `Run the server in the foreground. It makes the default image if there is none,
+takes over the sandboxes that an earlier server left, and says where it listens.
+The first start makes an API key and shows it once.
+
+A signal ends it: what runs has some seconds to end, sandboxes and background
+commands go on without it and are there at its next start. With --ephemeral they
+are destroyed. Settings come from a file, variables and flags: docs/CONFIG.md.`,
+		Example: `  agentbox serve
+  agentbox serve --listen 127.0.0.1:9000 --no-auth
+  agentbox serve --config ./agentbox.toml --ephemeral`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if a.Local == nil {
+				return errClientOnly
+			}
+			loaded, err := f.load(cmd)
+			if err != nil {
+				return err
+			}
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return a.serve(ctx, loaded)
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (a *App) serve(ctx context.Context, loaded *config.Loaded) error {
+	for _, w := range loaded.Warnings {
+		a.warn(errors.New(w))
+	}
+	registry := environmentRegistry()
+	opts, err := registry.options()
+	if err != nil {
+		return err
+	}
+	err = a.Local.Serve(ctx, &loaded.Config, DaemonHooks{
+		Version: version, Log: a.logger(loaded.Log), Pull: image.PullOptions{Registry: opts}, Up: a.up,
+		EnsureImage: func(ctx context.Context, images *image.Store, name string) error {
+			_, err := a.ensureImage(ctx, images, name, pullMissing)
+			return err
+		},
+	})
+	if err != nil {
+		return a.orInterrupted(ctx, err)
+	}
+	return nil // it was told to end, and did
+}
+
+func (a *App) logger(l config.Log) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(l.Level)) // the configuration allows levels only
+	opts := &slog.HandlerOptions{Level: level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(a.Stderr, opts))
+	}
+	return slog.New(slog.NewTextHandler(a.Stderr, opts))
+}
+
+// up says where the server is, and how to begin.
+func (a *App) up(d DaemonUp) {
+	scheme := "http"
+	if d.TLS {
+		scheme = "https"
+	}
+	url := scheme + "://" + d.Address
+	var b strings.Builder
+	fmt.Fprintf(&b, "agentbox serves %s and %s\n", url, d.Socket)
+	header := "-H 'Authorization: Bearer '$AGENTBOX_API_KEY "
+	switch {
+	case d.NoAuth:
+		header = ""
+		fmt.Fprintf(&b, "without keys: whoever reaches the port is an admin\n")
+	case d.FirstKey != "":
+		header = "-H 'Authorization: Bearer " + d.FirstKey + "' "
+		fmt.Fprintf(&b, "the first API key, an admin's, shown this once: %s\n", d.FirstKey)
+	}
+	fmt.Fprintf(&b, "try: curl -sS %s%s/api/v1/sandboxes --json '{}'\n", header, url)
+	fmt.Fprint(a.Stdout, b.String())
+}
+
+func (a *App) configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Look at the server's configuration",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var f configFlags
+	var asJSON bool
+	show := &cobra.Command{
+		Use:   "show",
+		Short: "Print the effective settings and where each comes from",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			loaded, err := f.load(cmd)
+			if err != nil {
+				return err
+			}
+			for _, w := range loaded.Warnings {
+				a.warn(errors.New(w))
+			}
+			if asJSON {
+				return a.printJSON(loaded.Settings)
+			}
+			w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
+			fmt.Fprintln(w, "KEY\tVALUE\tSOURCE")
+			for _, s := range loaded.Settings {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", s.Key, s.Value, s.Source)
+			}
+			return w.Flush()
+		},
+	}
+	f.add(show)
+	show.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.AddCommand(show)
+	return cmd
+}

@@ -1,0 +1,179 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Daemon is a running agentbox serve with a data directory of the test's own.
+type Daemon struct {
+	t    testing.TB
+	Dir  string
+	args []string
+	cmd  *exec.Cmd
+	logs lockedBuffer
+
+	URL string
+	// Key is the first one: an admin's of the default owner. Empty without keys.
+	Key string
+	// Curl is the line that the daemon says to try.
+	Curl string
+}
+
+// StartDaemon starts a daemon on a free port. It ends with the test, and so do
+// its sandboxes.
+func StartDaemon(t testing.TB, args ...string) *Daemon {
+	t.Helper()
+	d := &Daemon{t: t, Dir: DataDir(t), args: args}
+	d.Start()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the daemon's log:\n%s", d.logs.String())
+		}
+		if d.cmd != nil {
+			d.Kill()
+		}
+		d.args = append(d.args, "--ephemeral")
+		d.Start()
+		if code := d.Stop(); code != 0 {
+			t.Errorf("the last daemon ended with %d", code)
+		}
+		if n := Count(t, d.Dir+"/"); n != 0 {
+			t.Errorf("%d processes are left", n)
+		}
+	})
+	return d
+}
+
+// Start starts the daemon again, after it ended.
+func (d *Daemon) Start() {
+	d.t.Helper()
+	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--sandbox-image", Image}, d.args...)
+	d.cmd = exec.Command(Binary(d.t), args...)
+	d.cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir)
+	d.cmd.Stderr = &d.logs
+	stdout, err := d.cmd.StdoutPipe()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if err := d.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	late := time.AfterFunc(time.Minute, func() { _ = d.cmd.Process.Kill() }) // it says nothing: the reading below ends
+	defer late.Stop()
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		line := lines.Text()
+		if m := regexp.MustCompile(`serves (http://\S+)`).FindStringSubmatch(line); m != nil {
+			d.URL = m[1]
+		}
+		if key := regexp.MustCompile(`abx_[0-9a-f]{40}`).FindString(line); key != "" {
+			d.Key = key
+		}
+		if curl, ok := strings.CutPrefix(line, "try: "); ok {
+			d.Curl = curl
+			return
+		}
+	}
+	d.t.Fatalf("the daemon did not start: %s", d.logs.String())
+}
+
+// Kill ends the daemon with SIGKILL.
+func (d *Daemon) Kill() {
+	_ = d.cmd.Process.Kill() // an error says that it ended
+	_ = d.cmd.Wait()
+	d.cmd = nil
+}
+
+// Stop asks the daemon to end and returns its exit status.
+func (d *Daemon) Stop() int {
+	d.t.Helper()
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		d.t.Fatal(err)
+	}
+	_ = d.cmd.Wait() // the status is returned
+	code := d.cmd.ProcessState.ExitCode()
+	d.cmd = nil
+	return code
+}
+
+// Do sends a request below /api/v1 with a key and decodes the answer into out, if
+// that is not nil. It returns the status.
+func (d *Daemon) Do(key, method, path, body string, out any) int {
+	d.t.Helper()
+	code, text := d.send(key, method, path, body)
+	if out != nil {
+		if err := json.Unmarshal(text, out); err != nil {
+			d.t.Fatalf("%s %s: %d %s", method, path, code, text)
+		}
+	}
+	return code
+}
+
+// Text reads what is no JSON, which must be there.
+func (d *Daemon) Text(key, path string) string {
+	d.t.Helper()
+	code, text := d.send(key, "GET", path, "")
+	if code != http.StatusOK {
+		d.t.Fatalf("%s: %d %s", path, code, text)
+	}
+	return string(text)
+}
+
+func (d *Daemon) send(key, method, path, body string) (int, []byte) {
+	d.t.Helper()
+	r, err := http.NewRequestWithContext(d.t.Context(), method, d.URL+"/api/v1"+path, strings.NewReader(body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return resp.StatusCode, text
+}
+
+// Run calls the binary as a client of the daemon, by its local socket.
+func (d *Daemon) Run(args ...string) Out {
+	d.t.Helper()
+	return Run(d.t, d.Dir, "", args...)
+}
+
+// lockedBuffer is written by a process's output and read by the test.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,77 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/danielgtaylor/huma/v2"
+
+	"agentbox/internal/auth"
+	"agentbox/internal/sandbox"
+	"agentbox/internal/server"
+)
+
+// absent are routes of the API that this server can't serve. They say so, so
+// that a client can tell it from a mistake of its own.
+var absent = []struct {
+	method, path, id, summary string
+	access                    auth.Access
+}{
+	{http.MethodGet, "/sandboxes/{id}/network", "get-network", "What a sandbox may reach", auth.NeedKey},
+	{http.MethodPut, "/sandboxes/{id}/network", "set-network", "Change what a sandbox may reach", auth.NeedKey},
+	{http.MethodGet, "/sandboxes/{id}/network/log", "list-connections", "What a sandbox reached", auth.NeedKey},
+	{http.MethodPost, "/sandboxes/{id}/network/requests/{request}", "decide-connection", "Allow or deny a connection", auth.NeedAdmin},
+	{http.MethodPost, "/sandboxes/{id}/packages/pip", "install-pip-packages", "Install Python packages", auth.NeedKey},
+	{http.MethodGet, "/secrets", "list-secrets", "List your secrets", auth.NeedKey},
+	{http.MethodPost, "/secrets", "set-secret", "Keep a secret", auth.NeedKey},
+	{http.MethodDelete, "/secrets/{name}", "remove-secret", "Remove a secret", auth.NeedKey},
+	{http.MethodGet, "/volumes", "list-volumes", "List your volumes", auth.NeedKey},
+	{http.MethodPost, "/volumes", "create-volume", "Make a volume", auth.NeedKey},
+	{http.MethodGet, "/volumes/{name}", "get-volume", "Look at a volume", auth.NeedKey},
+	{http.MethodDelete, "/volumes/{name}", "remove-volume", "Remove a volume", auth.NeedKey},
+	{http.MethodGet, "/volumes/{name}/archive", "read-volume", "Read a volume as tar", auth.NeedKey},
+	{http.MethodPut, "/volumes/{name}/archive", "write-volume", "Write a volume from tar", auth.NeedKey},
+}
+
+// What such routes name in their paths.
+type (
+	absentRequest struct {
+		SandboxID
+		Request string `path:"request" maxLength:"128"`
+	}
+	absentThing struct {
+		Name string `path:"name" maxLength:"128"`
+	}
+)
+
+func (a *API) addAbsent() {
+	no := sandbox.Refuse(errdefs.ErrNotImplemented, "this server can't do that yet")
+	inside := func(ctx context.Context, c sandbox.Caller, id string) (*struct{}, error) {
+		if _, err := a.Sandboxes.Get(ctx, c, id); err != nil {
+			return nil, err
+		}
+		return nil, no
+	}
+	for _, r := range absent {
+		op := huma.Operation{
+			OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{"Not on this server"}, Description: "This server can't do that: unsupported.",
+		}
+		access := server.Route{Access: r.access}
+		switch {
+		case strings.Contains(r.path, "{request}"):
+			route(a, op, access, func(ctx context.Context, c sandbox.Caller, in *absentRequest) (*struct{}, error) {
+				return inside(ctx, c, in.ID)
+			})
+		case strings.Contains(r.path, "{id}"):
+			route(a, op, access, func(ctx context.Context, c sandbox.Caller, in *SandboxID) (*struct{}, error) {
+				return inside(ctx, c, in.ID)
+			})
+		case strings.Contains(r.path, "{name}"):
+			route(a, op, access, func(context.Context, sandbox.Caller, *absentThing) (*struct{}, error) { return nil, no })
+		default:
+			route(a, op, access, func(context.Context, sandbox.Caller, *struct{}) (*struct{}, error) { return nil, no })
+		}
+	}
+}

@@ -1,0 +1,334 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"time"
+
+	"agentbox/internal/audit"
+	"agentbox/internal/auth"
+	"agentbox/internal/cli"
+	"agentbox/internal/config"
+	"agentbox/internal/doctor"
+	"agentbox/internal/ids"
+	"agentbox/internal/image"
+	"agentbox/internal/manager"
+	"agentbox/internal/runtime"
+	"agentbox/internal/sandbox"
+	"agentbox/internal/server"
+	"agentbox/internal/server/rest"
+	"agentbox/internal/store"
+)
+
+// What a daemon has in its data directory, beside images and programs.
+const (
+	daemonDir  = "daemon" // of the back end, apart from the sandboxes of terminals
+	ownerFile  = "owner"  // in it: the mark of this daemon's things on the host
+	database   = "agentbox.db"
+	auditDir   = "audit"
+	destroyAll = time.Minute // for --ephemeral to leave nothing behind
+)
+
+// daemon is what a daemon has open. What was opened last is closed first.
+type daemon struct {
+	cfg    *config.Config
+	hooks  cli.DaemonHooks
+	closes []func() error
+
+	images *image.Store
+	rt     runtime.Runtime
+	store  *store.Store
+	audit  *audit.Log
+	keys   *auth.Keyring
+	gate   *auth.Gate
+	boxes  *manager.Manager
+	server *server.Server
+}
+
+// Serve runs a daemon until ctx is done.
+func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err error) {
+	if cfg.Storage != "" {
+		return errors.New("storage is set, and this version keeps nothing beyond a sandbox's life: unset it")
+	}
+	d := &daemon{cfg: cfg, hooks: hooks}
+	defer func() { err = errors.Join(err, d.close()) }()
+	for _, open := range []func(context.Context) error{d.openData, d.openSandboxes, d.openServer} {
+		if err := open(ctx); err != nil {
+			return err
+		}
+	}
+	listeners, err := d.listen()
+	if err != nil {
+		return err
+	}
+	return d.serve(ctx, listeners)
+}
+
+func (d *daemon) later(f func() error) { d.closes = append(d.closes, f) }
+
+func (d *daemon) close() error {
+	var err error
+	for i := len(d.closes) - 1; i >= 0; i-- {
+		err = errors.Join(err, d.closes[i]())
+	}
+	return err
+}
+
+// openData opens what lies in the data directory, which is this daemon's alone
+// from now on.
+func (d *daemon) openData(ctx context.Context) (err error) {
+	lock, err := server.Lock(d.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	d.later(lock.Close)
+	if d.images, err = Images(d.cfg.DataDir); err != nil {
+		return err
+	}
+	if err := d.hooks.EnsureImage(ctx, d.images, d.cfg.Sandbox.Image); err != nil {
+		return err
+	}
+	if d.store, err = store.Open(ctx, filepath.Join(d.cfg.DataDir, database)); err != nil {
+		return err
+	}
+	d.later(d.store.Close)
+	d.audit, err = audit.Open(filepath.Join(d.cfg.DataDir, auditDir), audit.Options{MaxFile: d.cfg.Audit.MaxFile, Files: int(d.cfg.Audit.Files)})
+	if err != nil {
+		return err
+	}
+	d.later(d.audit.Close)
+	d.keys = auth.NewKeyring(d.store)
+	return nil
+}
+
+// openSandboxes takes over those that the last daemon left.
+func (d *daemon) openSandboxes(ctx context.Context) (err error) {
+	if d.rt, err = daemonBackend(d.cfg.DataDir); err != nil {
+		return err
+	}
+	d.later(d.rt.Close)
+	d.boxes, err = manager.Open(ctx, manager.Options{
+		Runtime: d.rt, Images: d.images, Store: d.store, Policy: policy(d.cfg), Log: d.hooks.Log,
+		Memory: func() (available, total int64, err error) {
+			m := doctor.HostMemory()
+			return m.Available, m.Total, nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	d.later(d.boxes.Close)
+	return nil
+}
+
+func (d *daemon) openServer(context.Context) (err error) {
+	rates := auth.Rates{PerKey: d.cfg.RateLimit.PerKey, PerAddress: d.cfg.RateLimit.PerAddress, Refused: d.cfg.RateLimit.Refused}
+	for _, e := range d.cfg.RateLimit.Exempt {
+		network, err := config.ParseNetwork(e)
+		if err != nil {
+			return err
+		}
+		rates.Exempt = append(rates.Exempt, network)
+	}
+	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, AllowOrigin: d.cfg.AllowOrigin, Rates: rates})
+	if err != nil {
+		return err
+	}
+	h := d.cfg.HTTP
+	opts := server.Options{
+		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth,
+		HeaderTimeout: h.HeaderTimeout, BodyTimeout: h.BodyTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
+		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace,
+	}
+	if d.cfg.TLS.Cert != "" {
+		cert, err := server.LoadCertificate(d.cfg.TLS.Cert, d.cfg.TLS.Key, d.hooks.Log)
+		if err != nil {
+			return err
+		}
+		opts.TLS = cert.Config()
+	}
+	d.server = server.New(opts)
+	s := d.cfg.Sandbox
+	rest.New(d.server.Router(), rest.Parts{
+		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Images: operatorImages{d.images, d.hooks.Pull},
+		Defaults: sandbox.Limits{Memory: s.Memory, CPUs: s.CPUs, Disk: s.Disk, Pids: s.Pids}, Draining: d.server.Draining(),
+	})
+	return nil
+}
+
+// operatorImages pulls with the operator's settings for registries.
+type operatorImages struct {
+	*image.Store
+	opts image.PullOptions
+}
+
+func (o operatorImages) Pull(ctx context.Context, reference, platform string) (image.Image, error) {
+	opts := o.opts
+	opts.Platform = platform
+	return o.Store.Pull(ctx, reference, opts)
+}
+
+// listeners are where a daemon can be reached.
+type listeners struct{ main, local, metrics net.Listener }
+
+func (d *daemon) listen() (l listeners, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	if l.main, err = net.Listen("tcp", d.cfg.Listen); err != nil {
+		return l, fmt.Errorf("listen on %s: %w (another port: --listen)", d.cfg.Listen, err)
+	}
+	if l.local, err = server.ListenLocal(d.cfg.Socket); err != nil {
+		return l, err
+	}
+	if d.cfg.MetricsListen != "" {
+		if l.metrics, err = net.Listen("tcp", d.cfg.MetricsListen); err != nil {
+			return l, fmt.Errorf("listen on %s for metrics: %w", d.cfg.MetricsListen, err)
+		}
+	}
+	return l, nil
+}
+
+func (l listeners) close() error {
+	var err error
+	for _, one := range []net.Listener{l.main, l.local, l.metrics} {
+		if one != nil {
+			err = errors.Join(err, one.Close())
+		}
+	}
+	return err
+}
+
+// serve serves until ctx is done, and lets go of the sandboxes or, if they are
+// to go with the daemon, destroys them.
+func (d *daemon) serve(ctx context.Context, l listeners) error {
+	up := cli.DaemonUp{Address: l.main.Addr().String(), TLS: d.cfg.TLS.Cert != "", Socket: d.cfg.Socket, NoAuth: d.cfg.NoAuth}
+	if !d.cfg.NoAuth {
+		key, err := d.keys.First(ctx)
+		if err != nil {
+			return errors.Join(err, l.close())
+		}
+		up.FirstKey = key
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, d.boxes.Drain)()
+	metrics := make(chan error, 1)
+	if l.metrics == nil {
+		metrics <- nil
+	} else {
+		go func() {
+			defer cancel() // half a daemon is none
+			metrics <- d.server.ServeMetrics(ctx, l.metrics)
+		}()
+	}
+	d.hooks.Up(up)
+	err := d.server.Serve(ctx, l.main, l.local)
+	cancel()
+	err = errors.Join(err, <-metrics)
+	if d.cfg.Ephemeral {
+		last, done := context.WithTimeout(context.WithoutCancel(ctx), destroyAll)
+		defer done()
+		err = errors.Join(err, d.boxes.DestroyAll(last))
+	}
+	return err
+}
+
+// policy is the operator's, as the core takes it.
+func policy(cfg *config.Config) manager.Policy {
+	l := cfg.Limits
+	most := sandbox.MaxLimits(doctor.HostMemory().Total, goruntime.NumCPU())
+	most.Memory, most.CPUs = cmp.Or(l.Memory, most.Memory), cmp.Or(l.CPUs, most.CPUs)
+	most.Shm, most.Run = most.Memory, most.Memory
+	most.Disk, most.Pids = l.Disk, l.Pids
+	return manager.Policy{
+		DefaultImage: cfg.Sandbox.Image, Max: most, MaxSandboxes: int(l.Sandboxes), MaxPerOwner: int(l.SandboxesPerOwner), Creates: int(l.Creates),
+		IdleTimeout: endless(cfg.Sandbox.IdleTimeout), Lifetime: endless(cfg.Sandbox.Lifetime), MaxIdleTimeout: l.IdleTimeout, MaxLifetime: l.Lifetime,
+		Commands: manager.Commands{
+			Timeout: cfg.Sandbox.ExecTimeout, Output: cfg.Sandbox.MaxOutput, MaxTimeout: l.ExecTimeout, MaxOutput: l.MaxOutput, AtOnce: int(l.Execs),
+		},
+	}
+}
+
+// endless is a configured timeout, in which 0 is without end.
+func endless(d time.Duration) time.Duration {
+	if d == 0 {
+		return sandbox.Never
+	}
+	return d
+}
+
+// daemonBackend opens the back end of a data directory's daemon, also to take
+// over what the last one left. The caller has the directory's lock.
+func daemonBackend(dataDir string) (runtime.Runtime, error) {
+	dir := filepath.Join(dataDir, daemonDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the daemon's directory: %w", err)
+	}
+	owner, err := daemonOwner(filepath.Join(dir, ownerFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the daemon's mark: %w", err)
+	}
+	return Backend(dataDir)(owner, dir)
+}
+
+// daemonOwner is the mark that the daemon's things on the host carry, drawn once
+// for each data directory: two daemons must not take the other's for their own.
+func daemonOwner(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		return strings.TrimSpace(string(text)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	owner, temp := ids.Hex(4), path+".new"
+	if err := os.WriteFile(temp, []byte(owner), 0o600); err != nil {
+		return "", err
+	}
+	return owner, os.Rename(temp, path)
+}
+
+// ReclaimDaemon destroys the sandboxes that a data directory's daemon left
+// behind. It refuses while the daemon runs.
+func ReclaimDaemon(ctx context.Context, dataDir string) (err error) {
+	if _, err := os.Stat(filepath.Join(dataDir, daemonDir)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	lock, err := server.Lock(dataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	rt, err := daemonBackend(dataDir)
+	if err != nil {
+		return err
+	}
+	all, err := rt.List(ctx)
+	for _, s := range all {
+		err = errors.Join(err, rt.Destroy(ctx, s.ID))
+	}
+	return errors.Join(err, rt.Close())
+}
+
+// DaemonRuns is the error that says so while a data directory's daemon runs.
+func DaemonRuns(dataDir string) error {
+	if _, err := os.Stat(dataDir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	lock, err := server.Lock(dataDir)
+	if err != nil {
+		return err
+	}
+	return lock.Close()
+}
