@@ -213,7 +213,7 @@ func (l listeners) close() error {
 // to go with the daemon, destroys them.
 func (d *daemon) serve(ctx context.Context, l listeners) error {
 	up := cli.DaemonUp{Address: l.main.Addr().String(), TLS: d.cfg.TLS.Cert != "", Socket: d.cfg.Socket, NoAuth: d.cfg.NoAuth}
-	if !d.cfg.NoAuth {
+	if !d.cfg.NoAuth && d.hooks.FirstKey {
 		key, err := d.keys.First(ctx)
 		if err != nil {
 			return errors.Join(err, l.close())

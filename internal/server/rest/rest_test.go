@@ -39,14 +39,14 @@ type world struct {
 	api         *rest.API
 	router      *server.Router
 	audit       *audit.Log
-	full        atomic.Bool // no audit record can be written
+	full        *atomic.Bool // no audit record can be written
 	boxes       *manager.Manager
 	images      *shelf
 }
 
 func start(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t}
+	w := &world{t: t, full: &atomic.Bool{}}
 	keys := auth.NewKeyring(&authtest.Memory{})
 	var err error
 	if _, w.admin, err = keys.Create(t.Context(), "ops", "", true); err != nil {
@@ -67,7 +67,7 @@ func start(t testing.TB) *world {
 	w.router = s.Router()
 	w.boxes, w.images = newManager(t), &shelf{names: []string{"default", "other.example/team/tool:v1"}}
 	w.api = rest.New(w.router, rest.Parts{
-		Version: "v1.2.3", Keys: keys, Audit: &fullDisk{Log: w.audit, full: &w.full}, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes,
+		Version: "v1.2.3", Keys: keys, Audit: &fullDisk{Log: w.audit, full: w.full}, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes,
 		Defaults: sandbox.Limits{Memory: 256 * sandbox.MiB}, Draining: s.Draining(),
 	})
 	hs := httptest.NewServer(s.Handler())
