@@ -143,6 +143,7 @@ func (r *run) killTree(ctx context.Context) {
 		return // the shell is replaced then
 	}
 	_, _ = p.Wait(ctx)
+	_ = r.a.RemoveExec(ctx, p.ID()) // nobody asked for it; else it is forgotten later
 }
 
 // killer kills the processes below a process. It looks until there are none:

@@ -169,7 +169,8 @@ func environment(env map[string]string) ([]string, error) {
 type executeInput struct {
 	SandboxID
 	Encoding
-	Body Command
+	Accept string `header:"Accept" doc:"Of a stream: text/event-stream; profile=process-api gives frames without names and ids, {type, data} and {type: exit, exit_code}, for clients of that API."`
+	Body   Command
 }
 
 // Encoding is the form of bytes in JSON.

@@ -193,6 +193,8 @@ type chunk struct {
 // last event.
 func (s *stream) collect(from [2]int64) (out [2]string, last event, lastID string) {
 	at := from
+	var all [2]strings.Builder
+	defer func() { out = [2]string{all[0].String(), all[1].String()} }()
 	for e := s.next(); e.name != ""; e = s.next() {
 		last = e
 		i := map[string]int{"stdout": 0, "stderr": 1}[e.name]
@@ -203,7 +205,7 @@ func (s *stream) collect(from [2]int64) (out [2]string, last event, lastID strin
 		if c.Offset != at[i] {
 			s.t.Errorf("%s at %d, want %d", e.name, c.Offset, at[i])
 		}
-		out[i] += c.Data + string(c.Base64)
+		all[i].WriteString(c.Data + string(c.Base64))
 		at[i] += int64(len(c.Data) + len(c.Base64))
 		if lastID = fmt.Sprintf("%d-%d", at[0], at[1]); e.id != lastID {
 			s.t.Errorf("id %q, want %q", e.id, lastID)
@@ -273,6 +275,7 @@ func TestComeBack(t *testing.T) {
 
 // TestClientGone: what becomes of a command whose client is gone.
 func TestClientGone(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := start(t)
 	box := w.box()
 	kept := w.stream("POST", box+"/execute/stream", `{"command":"echo begun; sleep 600","detach":true}`, nil)

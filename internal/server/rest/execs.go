@@ -176,7 +176,19 @@ type waitInput struct {
 }
 
 func (x *execRoutes) wait(ctx context.Context, c sandbox.Caller, in *waitInput) (*execOutput, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-x.Draining:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	info, err := x.m.WaitExec(ctx, c, in.ID, in.Exec, in.Timeout.Value, true)
+	if err != nil && ctx.Err() != nil {
+		return nil, errStopping() // or the client is gone, and nobody reads it
+	}
 	return described(&info, err, in.base64())
 }
 
@@ -288,6 +300,7 @@ func notThere(k Kept) reply {
 
 func (x *execRoutes) outputEvents(ctx context.Context, c sandbox.Caller, in *outputInput, at offsets) (reply, error) {
 	f := newFollower(in.base64(), at)
+	f.plain = plainFrames(in.Accept)
 	out := f.output()
 	if !in.wants(0) {
 		out.Stdout = io.Discard

@@ -29,6 +29,7 @@ func (x *execRoutes) executeStream(ctx context.Context, c sandbox.Caller, in *ex
 		cmd.OnDisconnect = sandbox.Keep
 	}
 	f := newFollower(in.base64(), offsets{})
+	f.plain = plainFrames(in.Accept)
 	e, err := x.start(ctx, c, in.ID, cmd, f.output())
 	if err != nil {
 		return nil, err
@@ -41,8 +42,7 @@ func (x *execRoutes) executeStream(ctx context.Context, c sandbox.Caller, in *ex
 func (x *execRoutes) follow(w http.ResponseWriter, r *http.Request, c sandbox.Caller, id string, e *manager.Exec, f *follower) {
 	ev := openEvents(w)
 	defer ev.close()
-	_ = ev.send("start", "", map[string]string{"exec_id": e.ID()}) // pulse notices a client that is gone
-	f.begin(ev)
+	f.begin(ev, e.ID())
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	done := make(chan struct{})
@@ -58,20 +58,20 @@ func (x *execRoutes) follow(w http.ResponseWriter, r *http.Request, c sandbox.Ca
 		return
 	case stopping:
 		_ = e.Detach() // it is not its client that goes
-		ev.fail(ctx, errStopping())
+		f.fail(ctx, errStopping())
 		return
 	}
 	switch {
 	case ctx.Err() != nil:
 		e.Abandon()
 	case err != nil:
-		ev.fail(ctx, guestError(err))
+		f.fail(ctx, guestError(err))
 	case res.Outcome == sandbox.Lost:
 		f.finish()
-		ev.fail(ctx, x.lost(ctx, c, id, res))
+		f.fail(ctx, x.lost(ctx, c, id, res))
 	default:
 		f.finish()
-		_ = ev.send("exit", f.at.String(), endOf(res)) // a client that is gone asks for the result
+		f.exit(res)
 	}
 }
 
@@ -140,6 +140,7 @@ const lastEventID = "Last-Event-ID"
 // output uses it, and after the command's end the handler.
 type follower struct {
 	exact bool
+	plain bool    // frames of the process API
 	at    offsets // up to which events were sent
 	tails [2][]byte
 	ready chan struct{}
@@ -154,10 +155,33 @@ func (f *follower) output() client.Output {
 	return client.Output{Stdout: followed{f, 0}, Stderr: followed{f, 1}}
 }
 
-// begin lets output through.
-func (f *follower) begin(ev *events) {
+// begin says which command it is and lets output through. Whether the client is
+// still there shows pulse.
+func (f *follower) begin(ev *events, execID string) {
 	f.ev = ev
+	if !f.plain {
+		_ = ev.send("start", "", map[string]string{"exec_id": execID})
+	}
 	close(f.ready)
+}
+
+// exit sends the result, as the last event.
+func (f *follower) exit(res *sandbox.Result) {
+	if f.plain {
+		_ = f.ev.frame(plainFrame{Type: "exit", ExitCode: plainCode(res)})
+		return
+	}
+	_ = f.ev.send("exit", f.at.String(), endOf(res)) // a client that is gone asks for the result
+}
+
+// fail sends an error, as the last event.
+func (f *follower) fail(ctx context.Context, err error) {
+	if f.plain {
+		text := server.Explain(ctx, err).Detail
+		_ = f.ev.frame(plainFrame{Type: "error", Data: &text})
+		return
+	}
+	f.ev.fail(ctx, err)
 }
 
 var streamNames = [2]string{"stdout", "stderr"}
@@ -220,6 +244,10 @@ type exactOutputEvent struct {
 func (f *follower) send(stream int, p []byte) error {
 	offset := f.at[stream]
 	f.at[stream] += int64(len(p))
+	if f.plain {
+		text := string(p)
+		return f.ev.frame(plainFrame{Type: streamNames[stream], Data: &text})
+	}
 	if f.exact {
 		return f.ev.send(streamNames[stream], f.at.String(), exactOutputEvent{offset, p})
 	}

@@ -197,6 +197,7 @@ func (x *execRoutes) streamInSession(ctx context.Context, c sandbox.Caller, in *
 		cmd.MaxOutput = -1
 	}
 	f := newFollower(in.base64(), offsets{})
+	f.plain = plainFrames(in.Accept)
 	cmd.Out = f.output()
 	r, err := x.sessions.start(ctx, c, in.ID, in.Body.Session, cmd)
 	if err != nil {
@@ -208,24 +209,23 @@ func (x *execRoutes) streamInSession(ctx context.Context, c sandbox.Caller, in *
 func (x *execRoutes) followSession(w http.ResponseWriter, r *http.Request, c sandbox.Caller, in *executeInput, run *running, f *follower) {
 	ev := openEvents(w)
 	defer ev.close()
-	_ = ev.send("start", "", map[string]string{"exec_id": shell.ExecID(in.Body.Session)}) // pulse notices a client that is gone
-	f.begin(ev)
+	f.begin(ev, shell.ExecID(in.Body.Session))
 	switch ev.pulse(r.Context(), run.done, x.Draining) {
 	case left:
 		time.AfterFunc(sandbox.DisconnectGrace, run.cancel)
 		return
 	case stopping:
-		ev.fail(r.Context(), errStopping())
+		f.fail(r.Context(), errStopping())
 		return
 	}
 	switch {
 	case run.err != nil:
-		ev.fail(r.Context(), run.err)
+		f.fail(r.Context(), run.err)
 	case run.res.Outcome == sandbox.Lost:
 		f.finish()
-		ev.fail(r.Context(), x.lost(r.Context(), c, in.ID, run.res))
+		f.fail(r.Context(), x.lost(r.Context(), c, in.ID, run.res))
 	default:
 		f.finish()
-		_ = ev.send("exit", f.at.String(), endOf(run.res)) // a client that is gone needs no result
+		f.exit(run.res)
 	}
 }

@@ -65,6 +65,7 @@ func TestSessions(t *testing.T) {
 
 // TestSessionTimeout: X3, the session goes on after a command that was killed.
 func TestSessionTimeout(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := start(t)
 	box := w.box()
 	w.in("POST", box+"/sessions", `{"name":"s"}`, 201)

@@ -127,8 +127,13 @@ func (x *execRoutes) serveTerminal(w http.ResponseWriter, r *http.Request, c san
 	if ctx.Err() != nil {
 		return
 	}
+	x.endTerminal(ctx, c, in.ID, ws, res, err)
+}
+
+// endTerminal tells how the command ended and closes the WebSocket.
+func (x *execRoutes) endTerminal(ctx context.Context, c sandbox.Caller, id string, ws *websocket.Conn, res *sandbox.Result, err error) {
 	if err == nil && res.Outcome == sandbox.Lost {
-		err = x.lost(ctx, c, in.ID, res)
+		err = x.lost(ctx, c, id, res)
 	}
 	if err != nil {
 		p := server.Explain(ctx, guestError(err))

@@ -26,7 +26,7 @@ func (u *WebSocket) Resolve(ctx huma.Context) []error {
 // check refuses other requests before anything is done for them.
 func (u *WebSocket) check() error {
 	h := u.request.Header
-	if u.request.ProtoMajor != 1 || !strings.EqualFold(h.Get("Upgrade"), "websocket") || !strings.Contains(strings.ToLower(h.Get("Connection")), "upgrade") || h.Get("Sec-WebSocket-Key") == "" {
+	if u.request.ProtoMajor != 1 || !strings.EqualFold(h.Get("Upgrade"), "websocket") || !strings.Contains(strings.ToLower(h.Get("Connection")), "upgrade") || h.Get("Sec-WebSocket-Key") == "" || h.Get("Sec-WebSocket-Version") != "13" {
 		return server.NewProblem(server.CodeInvalidRequest, "this opens a WebSocket: it needs HTTP/1.1 and the headers of an upgrade")
 	}
 	return nil
@@ -78,7 +78,7 @@ func stayAlive(ctx context.Context, ws *websocket.Conn) {
 
 // messages writes bytes as binary messages.
 type messages struct {
-	ctx context.Context //nolint:containedctx // io.Writer has no other place for it
+	ctx context.Context
 	ws  *websocket.Conn
 }
 

@@ -161,6 +161,7 @@ func (w *world) problemOf(path string, status int, code server.Code) {
 
 // TestTerminalGone: the shell of a client that is gone for good ends.
 func TestTerminalGone(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := start(t)
 	box := w.box()
 	s := w.socket(box + "/terminal?command=sleep+600")
