@@ -215,7 +215,7 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	b.mu.Unlock()
 	rec := b.snapshot()
 	spec := p.Spec(rec.UID, img)
-	spec.Execs = m.policy.Commands.AtOnce
+	spec.Execs = m.policy.Execs
 	l, err := m.host.Create(ctx, spec)
 	if err != nil {
 		return err

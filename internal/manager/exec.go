@@ -31,7 +31,7 @@ const execIDLen = 10
 // waits for its turn. The caller either waits for it to end or leaves it with
 // Detach or Abandon. One with Background is detached already.
 func (m *Manager) StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output) (*Exec, error) {
-	cmd, err := m.policy.Commands.apply(cmd)
+	cmd, err := m.policy.command(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("run a command: %w", err)
 	}

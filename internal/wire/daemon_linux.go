@@ -105,7 +105,7 @@ func (d *daemon) openData(ctx context.Context) (err error) {
 		return err
 	}
 	d.later(d.audit.Close)
-	d.keys = auth.NewKeyring(d.store)
+	d.keys = auth.NewKeyring(storedKeys{d.store})
 	return nil
 }
 
@@ -254,9 +254,7 @@ func policy(cfg *config.Config) manager.Policy {
 	return manager.Policy{
 		DefaultImage: cfg.Sandbox.Image, Max: most, MaxSandboxes: int(l.Sandboxes), MaxPerOwner: int(l.SandboxesPerOwner), Creates: int(l.Creates),
 		IdleTimeout: endless(cfg.Sandbox.IdleTimeout), Lifetime: endless(cfg.Sandbox.Lifetime), MaxIdleTimeout: l.IdleTimeout, MaxLifetime: l.Lifetime,
-		Commands: manager.Commands{
-			Timeout: cfg.Sandbox.ExecTimeout, Output: cfg.Sandbox.MaxOutput, MaxTimeout: l.ExecTimeout, MaxOutput: l.MaxOutput, AtOnce: int(l.Execs),
-		},
+		ExecTimeout: cfg.Sandbox.ExecTimeout, MaxExecTimeout: l.ExecTimeout, Output: cfg.Sandbox.MaxOutput, MaxOutput: l.MaxOutput, Execs: int(l.Execs),
 	}
 }
 
