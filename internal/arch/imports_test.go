@@ -66,7 +66,7 @@ var layers = []struct {
 
 	{"agentbox/internal/ports", []string{"agentbox/internal/sandbox", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/control", []string{"agentbox/internal/owner", "agentbox/internal/peercred", "agentbox/internal/guest", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "google.golang.org/protobuf/proto", "github.com/containerd/errdefs"}},
-	{"agentbox/internal/store", []string{"agentbox/internal/sandbox", "agentbox/internal/auth", "github.com/containerd/errdefs", "modernc.org/sqlite", "modernc.org/sqlite/lib"}},
+	{"agentbox/internal/store", []string{"agentbox/internal/sandbox", "github.com/containerd/errdefs", "modernc.org/sqlite", "modernc.org/sqlite/lib"}},
 	{"agentbox/internal/live", []string{"agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/gen/guest/v1", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/manager", []string{"agentbox/internal/live", "agentbox/internal/ports", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "golang.org/x/sync/errgroup", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/shell", []string{"agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "github.com/containerd/errdefs"}},

@@ -23,6 +23,8 @@ type DaemonHooks struct {
 	EnsureImage func(ctx context.Context, images *image.Store, name string) error
 	// Pull has the operator's settings for registries.
 	Pull image.PullOptions
+	// FirstKey lets a start without any key make one, to be shown by Up.
+	FirstKey bool
 	// Up is called once, when the daemon can be reached.
 	Up func(DaemonUp)
 }
@@ -65,7 +67,8 @@ func (a *App) serveCommand() *cobra.Command {
 		Short: "Run the server: sandboxes by HTTP, for many clients, that outlive it",
 		Long: `Run the server in the foreground. It makes the default image if there is none,
 takes over the sandboxes that an earlier server left, and says where it listens.
-The first start makes an API key and shows it once.
+The first start makes an API key and shows it once; as a unit of systemd it makes
+none, because the key would stand in the journal: agentbox key create --admin.
 
 A signal ends it: what runs has some seconds to end, sandboxes and background
 commands go on without it and are there at its next start. With --ephemeral they
@@ -91,6 +94,10 @@ are destroyed. Settings come from a file, variables and flags: docs/CONFIG.md.`,
 	return cmd
 }
 
+// journalVariable is set by systemd for a unit whose output goes to the journal,
+// which is no place for a key; see systemd.exec(5).
+const journalVariable = "JOURNAL_STREAM"
+
 func (a *App) serve(ctx context.Context, loaded *config.Loaded) error {
 	for _, w := range loaded.Warnings {
 		a.warn(errors.New(w))
@@ -102,6 +109,7 @@ func (a *App) serve(ctx context.Context, loaded *config.Loaded) error {
 	}
 	err = a.Local.Serve(ctx, &loaded.Config, DaemonHooks{
 		Version: version, Log: a.logger(loaded.Log), Pull: image.PullOptions{Registry: opts}, Up: a.up,
+		FirstKey: os.Getenv(journalVariable) == "",
 		EnsureImage: func(ctx context.Context, images *image.Store, name string) error {
 			_, err := a.ensureImage(ctx, images, name, pullMissing)
 			return err

@@ -221,7 +221,7 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 		return err
 	}
 	spec := p.Spec(rec.UID, img)
-	spec.Execs = m.policy.Commands.AtOnce
+	spec.Execs = m.policy.Execs
 	l, err := m.host.Create(ctx, spec)
 	if err != nil {
 		return errors.Join(err, closeAll(open))

@@ -31,7 +31,7 @@ type Exec struct {
 // the policy's, for a background command none. With a key, the same command is
 // followed from its beginning instead of run again, until an hour after its end.
 func (m *Manager) StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, key string) (*Exec, error) {
-	cmd, err := m.policy.Commands.apply(cmd)
+	cmd, err := m.policy.command(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("run a command: %w", err)
 	}

@@ -165,7 +165,7 @@ func TestSignalAndTimeout(t *testing.T) {
 
 func TestPolicyOfCommands(t *testing.T) {
 	r := newRig(t)
-	r.policy.Commands.Timeout, r.policy.Commands.MaxTimeout = 100*time.Millisecond, time.Hour
+	r.policy.ExecTimeout, r.policy.MaxExecTimeout = 100*time.Millisecond, time.Hour
 	d := r.open()
 	sb := d.create(sandbox.CreateRequest{})
 	if res := d.sh(sb.UID, "sleep infinity"); res.Outcome != sandbox.TimedOut {
@@ -373,7 +373,7 @@ func TestDestroyDuringExec(t *testing.T) {
 // much is refused, and what is one too many waits.
 func TestCommandsAreBounded(t *testing.T) {
 	r := newRig(t)
-	r.policy.Commands = manager.Commands{Timeout: 100 * time.Millisecond, MaxTimeout: time.Minute, Output: 3, MaxOutput: 5, AtOnce: 1}
+	r.policy.ExecTimeout, r.policy.MaxExecTimeout, r.policy.Output, r.policy.MaxOutput, r.policy.Execs = 100*time.Millisecond, time.Minute, 3, 5, 1
 	d := r.open()
 	sb := d.create(sandbox.CreateRequest{})
 	if res := d.sh(sb.UID, "echo hello; sleep infinity"); res.Outcome != sandbox.TimedOut || string(res.Stdout) != "hel" {

@@ -32,49 +32,17 @@ type Policy struct {
 	// does.
 	MaxIdleTimeout, MaxLifetime time.Duration
 	// Ports of the host that sandboxes may have: ports.DefaultRange.
-	Ports    ports.Range
-	Commands Commands
-}
-
-// Commands are what the operator allows the commands in a sandbox. Zero fields
-// have the defaults of package sandbox.
-type Commands struct {
-	// Timeout and Output are for commands whose caller does not say: time, and
-	// captured bytes of each stream.
-	Timeout time.Duration
-	Output  int64
-	// MaxTimeout and MaxOutput bound what a caller may ask for. Without a time
-	// limit are only commands that nobody waits for; they end with the sandbox.
-	MaxTimeout time.Duration
-	MaxOutput  int64
-	// AtOnce run in one sandbox; more wait.
-	AtOnce int
-}
-
-func (p Commands) withDefaults() Commands {
-	p.MaxTimeout, p.MaxOutput = cmp.Or(p.MaxTimeout, sandbox.MaxTimeout), cmp.Or(p.MaxOutput, sandbox.MaxMaxOutput)
-	p.Timeout = min(cmp.Or(p.Timeout, sandbox.DefaultTimeout), p.MaxTimeout)
-	p.Output = min(cmp.Or(p.Output, sandbox.DefaultMaxOutput), p.MaxOutput)
-	return p
-}
-
-// apply fills in what the caller did not say, and refuses what is too much. A
-// background command whose caller does not say has no time limit and ends with
-// the sandbox; so has one for which a door says none.
-func (p Commands) apply(cmd sandbox.Command) (sandbox.Command, error) {
-	cmd.MaxOutput = cmp.Or(cmd.MaxOutput, p.Output)
-	switch {
-	case cmd.Timeout == 0 && cmd.Background:
-		cmd.Timeout = -1
-	case cmd.Timeout == 0:
-		cmd.Timeout = p.Timeout
-	case cmd.Timeout > p.MaxTimeout:
-		return cmd, &sandbox.InvalidError{Field: "timeout", Value: cmd.Timeout.String(), Allowed: "at most " + p.MaxTimeout.String()}
-	}
-	if cmd.MaxOutput > p.MaxOutput {
-		return cmd, &sandbox.InvalidError{Field: "max_output", Value: fmt.Sprint(cmd.MaxOutput), Allowed: fmt.Sprintf("at most %d", p.MaxOutput)}
-	}
-	return cmd, nil
+	Ports ports.Range
+	// ExecTimeout is that of commands whose caller does not say: an hour.
+	// MaxExecTimeout is the longest that a caller may ask for: a day, which is
+	// also the most that there can be.
+	ExecTimeout, MaxExecTimeout time.Duration
+	// Output is how many bytes of each stream of a command are captured when its
+	// caller does not say, MaxOutput the most that a caller may ask for: those of
+	// package sandbox.
+	Output, MaxOutput int64
+	// Execs is how many commands run at once in one sandbox; more wait.
+	Execs int
 }
 
 // Defaults of [Policy].
@@ -89,10 +57,32 @@ func (p Policy) withDefaults() Policy {
 	p.MaxSandboxes = cmp.Or(p.MaxSandboxes, DefaultMaxSandboxes)
 	p.MaxPerOwner = cmp.Or(p.MaxPerOwner, DefaultMaxPerOwner)
 	p.IdleTimeout = shorter(cmp.Or(p.IdleTimeout, sandbox.DefaultIdleTimeout), p.MaxIdleTimeout)
-	p.Commands = p.Commands.withDefaults()
 	p.Lifetime = shorter(cmp.Or(p.Lifetime, sandbox.DefaultLifetime), p.MaxLifetime)
 	p.Ports = cmp.Or(p.Ports, ports.DefaultRange)
+	p.MaxExecTimeout = shorter(cmp.Or(p.MaxExecTimeout, sandbox.MaxTimeout), sandbox.MaxTimeout)
+	p.ExecTimeout = shorter(cmp.Or(p.ExecTimeout, sandbox.DefaultTimeout), p.MaxExecTimeout)
+	p.MaxOutput = min(cmp.Or(p.MaxOutput, sandbox.MaxMaxOutput), sandbox.MaxMaxOutput)
+	p.Output = min(cmp.Or(p.Output, sandbox.DefaultMaxOutput), p.MaxOutput)
 	return p
+}
+
+// command is a caller's command after the policy. One in the background runs
+// without an end unless the caller wants one; so do terminals and detached
+// streams, for which doors ask by a negative timeout.
+func (p *Policy) command(c sandbox.Command) (sandbox.Command, error) {
+	switch {
+	case c.Timeout == 0 && c.Background:
+		c.Timeout = -1
+	case c.Timeout == 0:
+		c.Timeout = p.ExecTimeout
+	case c.Timeout > p.MaxExecTimeout:
+		return c, &sandbox.InvalidError{Field: "timeout", Value: c.Timeout.String(), Allowed: "at most " + p.MaxExecTimeout.String()}
+	}
+	if c.MaxOutput > p.MaxOutput {
+		return c, &sandbox.InvalidError{Field: "max_output", Value: fmt.Sprint(c.MaxOutput), Allowed: fmt.Sprintf("at most %d", p.MaxOutput)}
+	}
+	c.MaxOutput = cmp.Or(c.MaxOutput, p.Output)
+	return c, nil
 }
 
 // shorter lowers a default to the maximum, if there is one.

@@ -137,7 +137,7 @@ func nextEpoch(sb *sandbox.Sandbox) { sb.Epoch++ }
 
 // config is what the agent of a sandbox must know.
 func (m *Manager) config(sb *sandbox.Sandbox) live.Config {
-	return live.Config{Limits: sb.Limits, User: sb.User, Workdir: sb.Workdir, Env: sb.Env, Execs: m.policy.Commands.AtOnce}
+	return live.Config{Limits: sb.Limits, User: sb.User, Workdir: sb.Workdir, Env: sb.Env, Execs: m.policy.Execs}
 }
 
 // settle finds out what became of a sandbox that could not be stopped or started

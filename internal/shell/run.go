@@ -25,8 +25,9 @@ type Command struct {
 // Run runs a command in a session of the sandbox uid, after those that are under
 // way there. When the time is over, or ctx ends, what the command started is
 // killed and the outcome is TimedOut or Canceled; a shell that does not come back
-// then is replaced by a new one, and its variables are lost. A command that ends
-// the shell ends the session.
+// then is replaced by a new one, and its variables are lost. Until it comes back
+// it may go on with what stands behind the killed command in the line. A command
+// that ends the shell ends the session.
 func (e *Engine) Run(ctx context.Context, a Agent, uid, name string, c Command) (*sandbox.Result, error) {
 	unlock, err := e.lock(ctx, uid, name)
 	if err != nil {
@@ -143,6 +144,7 @@ func (r *run) killTree(ctx context.Context) {
 		return // the shell is replaced then
 	}
 	_, _ = p.Wait(ctx)
+	_ = r.a.RemoveExec(ctx, p.ID()) // nobody asked for it; else it is forgotten later
 }
 
 // killer kills the processes below a process. It looks until there are none:

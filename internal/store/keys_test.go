@@ -1,50 +1,72 @@
 package store_test
 
 import (
+	"crypto/sha256"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
 
-	"agentbox/internal/auth"
 	"agentbox/internal/store"
 )
 
-var _ auth.Keys = (*store.Store)(nil)
-
-// TestKeys keeps API keys over a restart: found by hash, listed in order, and
-// revoked once.
 func TestKeys(t *testing.T) {
 	p := path(t)
-	first := auth.Key{ID: "key_1", Owner: "acme", Name: "ci", Admin: true, Hash: auth.Hash{1}, CreatedAt: t0}
-	second := auth.Key{ID: "key_0", Owner: "acme", Hash: auth.Hash{2}, CreatedAt: t0}
 	s := open(t, p)
-	for _, k := range []auth.Key{first, second} {
+	first := store.Key{ID: "key_1", Owner: "acme", Name: "ci", Admin: true, Hash: sha256.Sum256([]byte("1")), Created: t0}
+	second := store.Key{ID: "key_0", Owner: "other", Hash: sha256.Sum256([]byte("2")), Created: t0.Add(time.Second)}
+	for _, k := range []store.Key{second, first} {
 		if err := s.AddKey(t.Context(), k); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.AddKey(t.Context(), first); !errdefs.IsAlreadyExists(err) {
-		t.Errorf("the same again: %v", err)
-	}
-	s = open(t, p)
-	if k, err := s.KeyByHash(t.Context(), auth.Hash{1}); err != nil || k != first {
-		t.Errorf("by hash: %+v, %v", k, err)
-	}
-	if _, err := s.KeyByHash(t.Context(), auth.Hash{3}); !errdefs.IsNotFound(err) {
-		t.Errorf("by the hash of none: %v", err)
-	}
-	first.RevokedAt = t0.Add(time.Hour)
-	for _, later := range []time.Duration{time.Hour, 2 * time.Hour} {
-		if k, err := s.RevokeKey(t.Context(), "key_1", t0.Add(later)); err != nil || k != first {
-			t.Errorf("revoked: %+v, %v", k, err)
+	for _, k := range []store.Key{{ID: first.ID}, {ID: "key_3", Hash: first.Hash}} {
+		if err := s.AddKey(t.Context(), k); !errdefs.IsAlreadyExists(err) {
+			t.Errorf("%s again: %v", k.ID, err)
 		}
 	}
-	if _, err := s.RevokeKey(t.Context(), "key_none", t0); !errdefs.IsNotFound(err) {
-		t.Errorf("revoke none: %v", err)
+	if k, err := s.KeyByHash(t.Context(), first.Hash); err != nil || !reflect.DeepEqual(k, first) {
+		t.Errorf("got %+v, %v", k, err)
 	}
-	if all, err := s.ListKeys(t.Context()); err != nil || !reflect.DeepEqual(all, []auth.Key{first, second}) {
-		t.Errorf("the list: %+v, %v", all, err)
+	if _, err := s.KeyByHash(t.Context(), [sha256.Size]byte{}); !errdefs.IsNotFound(err) {
+		t.Errorf("no such hash: %v", err)
+	}
+	at := t0.Add(time.Hour)
+	for i := range 2 { // the first time stays
+		k, err := s.RevokeKey(t.Context(), first.ID, at.Add(time.Duration(i)*time.Hour))
+		if err != nil || !k.Revoked.Equal(at) {
+			t.Errorf("got %+v, %v", k, err)
+		}
+	}
+	if _, err := s.RevokeKey(t.Context(), "key_9", at); !errdefs.IsNotFound(err) {
+		t.Errorf("no such key: %v", err)
+	}
+	first.Revoked = at
+	again := open(t, p)
+	if all, err := again.Keys(t.Context()); err != nil || !reflect.DeepEqual(all, []store.Key{first, second}) {
+		t.Errorf("got %+v, %v", all, err)
+	}
+}
+
+// A file of the first version gets what came since, and keeps what it has.
+func TestUpgrade(t *testing.T) {
+	p := path(t)
+	s, err := store.Open(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb := box("acme", 1)
+	admit(t, s, sb)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	raw(t, p, "DROP TABLE keys", "DROP TABLE volumes", "PRAGMA user_version = 1")
+	s = open(t, p)
+	if all, err := s.Sandboxes(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("got %v, %v", all, err)
+	}
+	if err := s.AddKey(t.Context(), store.Key{ID: "k"}); err != nil {
+		t.Error(err)
 	}
 }

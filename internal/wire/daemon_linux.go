@@ -108,7 +108,7 @@ func (d *daemon) openData(ctx context.Context) (err error) {
 		return err
 	}
 	d.later(d.audit.Close)
-	d.keys = auth.NewKeyring(d.store)
+	d.keys = auth.NewKeyring(storedKeys{d.store})
 	return nil
 }
 
@@ -216,7 +216,7 @@ func (l listeners) close() error {
 // to go with the daemon, destroys them.
 func (d *daemon) serve(ctx context.Context, l listeners) error {
 	up := cli.DaemonUp{Address: l.main.Addr().String(), TLS: d.cfg.TLS.Cert != "", Socket: d.cfg.Socket, NoAuth: d.cfg.NoAuth}
-	if !d.cfg.NoAuth {
+	if !d.cfg.NoAuth && d.hooks.FirstKey {
 		key, err := d.keys.First(ctx)
 		if err != nil {
 			return errors.Join(err, l.close())
@@ -257,9 +257,7 @@ func policy(cfg *config.Config) manager.Policy {
 	return manager.Policy{
 		DefaultImage: cfg.Sandbox.Image, Max: most, MaxSandboxes: int(l.Sandboxes), MaxPerOwner: int(l.SandboxesPerOwner), Creates: int(l.Creates),
 		IdleTimeout: endless(cfg.Sandbox.IdleTimeout), Lifetime: endless(cfg.Sandbox.Lifetime), MaxIdleTimeout: l.IdleTimeout, MaxLifetime: l.Lifetime,
-		Commands: manager.Commands{
-			Timeout: cfg.Sandbox.ExecTimeout, Output: cfg.Sandbox.MaxOutput, MaxTimeout: l.ExecTimeout, MaxOutput: l.MaxOutput, AtOnce: int(l.Execs),
-		},
+		ExecTimeout: cfg.Sandbox.ExecTimeout, MaxExecTimeout: l.ExecTimeout, Output: cfg.Sandbox.MaxOutput, MaxOutput: l.MaxOutput, Execs: int(l.Execs),
 	}
 }
 

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -48,11 +49,9 @@ type (
 
 func (a *API) addAbsent() {
 	no := sandbox.Refuse(errdefs.ErrNotImplemented, "this server can't do that yet")
-	inside := func(ctx context.Context, c sandbox.Caller, id string) (*struct{}, error) {
-		if _, err := a.Sandboxes.Get(ctx, c, id); err != nil {
-			return nil, err
-		}
-		return nil, no
+	inside := func(ctx context.Context, c sandbox.Caller, id string) error {
+		_, err := a.Sandboxes.Get(ctx, c, id)
+		return cmp.Or[error](err, no)
 	}
 	for _, r := range absent {
 		op := huma.Operation{
@@ -62,11 +61,11 @@ func (a *API) addAbsent() {
 		switch {
 		case strings.Contains(r.path, "{request}"):
 			route(a, op, access, func(ctx context.Context, c sandbox.Caller, in *absentRequest) (*struct{}, error) {
-				return inside(ctx, c, in.ID)
+				return nil, inside(ctx, c, in.ID)
 			})
 		case strings.Contains(r.path, "{id}"):
 			route(a, op, access, func(ctx context.Context, c sandbox.Caller, in *SandboxID) (*struct{}, error) {
-				return inside(ctx, c, in.ID)
+				return nil, inside(ctx, c, in.ID)
 			})
 		case strings.Contains(r.path, "{name}"):
 			route(a, op, access, func(context.Context, sandbox.Caller, *absentThing) (*struct{}, error) { return nil, no })

@@ -32,8 +32,8 @@ func isDomain(err error) bool {
 	return errors.As(err, &state) || errors.As(err, &gone) || errors.As(err, &invalid)
 }
 
-// onField says which field an error about a value is about.
-func onField(err error, field string) error {
+// onPath says that an error about a value is about the path.
+func onPath(err error) error {
 	err = guestError(err)
 	if err == nil {
 		return nil
@@ -41,7 +41,7 @@ func onField(err error, field string) error {
 	p := server.ProblemOf(err)
 	if p.Code == server.CodeInvalidValue && p.Field == "" {
 		q := *p
-		q.Field = field
+		q.Field = "path"
 		return &q
 	}
 	return err

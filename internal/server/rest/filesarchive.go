@@ -72,7 +72,7 @@ func (f *fileRoutes) readArchive(ctx context.Context, c sandbox.Caller, in *read
 		return nil, err
 	}
 	a, err := l.Session().GetArchive(ctx, in.Path, client.ArchiveOptions{User: in.User, Format: format, Exclude: in.Exclude})
-	err = onField(err, "path")
+	err = onPath(err)
 	f.note(ctx, c, l, reads("archive", in.Path), err)
 	if err != nil {
 		l.Release()

@@ -71,7 +71,7 @@ func (f *fileRoutes) read(ctx context.Context, c sandbox.Caller, in *readInput) 
 		return nil, err
 	}
 	answer, err := f.readHeld(ctx, l, in)
-	err = onField(err, "path")
+	err = onPath(err)
 	f.note(ctx, c, l, reads("read", in.Path), err)
 	if err != nil {
 		l.Release()

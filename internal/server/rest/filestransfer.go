@@ -56,14 +56,14 @@ func (f *fileRoutes) upload(ctx context.Context, c sandbox.Caller, in *uploadInp
 	if err != nil {
 		return nil, err
 	}
-	defer part.Close()
+	defer part.Close() //nolint:errcheck // it was read
 	name, err := uploadName(part)
 	if err != nil {
 		return nil, err
 	}
 	to := path.Join(inside(in.Path), name)
 	if err = f.inWorkspace(ctx, l.Session(), in.Path, name); err == nil {
-		err = onField(l.Session().WriteFile(ctx, to, part, client.WriteOptions{Atomic: true, Parents: true}), "path")
+		err = onPath(l.Session().WriteFile(ctx, to, part, client.WriteOptions{Atomic: true, Parents: true}))
 	}
 	f.note(ctx, c, l, writes("upload", to), err)
 	return nil, err

@@ -153,7 +153,7 @@ func (f *fileRoutes) watch(ctx context.Context, c sandbox.Caller, in *watchInput
 		return nil, err
 	}
 	w, err := l.Session().Watch(ctx, in.Path, client.WatchOptions{User: in.User, Recursive: in.Recursive.Value, Info: true})
-	err = onField(err, "path")
+	err = onPath(err)
 	f.note(ctx, c, l, reads("watch", in.Path), err)
 	if err != nil {
 		l.Release()
@@ -161,7 +161,7 @@ func (f *fileRoutes) watch(ctx context.Context, c sandbox.Caller, in *watchInput
 	}
 	return func(rw http.ResponseWriter, r *http.Request) {
 		defer l.Release()
-		defer w.Close()
+		defer w.Close() //nolint:errcheck // nobody listens any more
 		f.sendChanges(rw, r, w)
 	}, nil
 }

@@ -3,7 +3,6 @@ package rest_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -16,134 +15,6 @@ import (
 	"agentbox/internal/server"
 	"agentbox/internal/server/rest"
 )
-
-// call is a request that a route accepts.
-type call struct{ path, body string }
-
-// calls has one for every route about a sandbox. {id} stands for the sandbox.
-var calls = map[string]call{
-	"GET /sandboxes/{id}":                             {},
-	"PATCH /sandboxes/{id}":                           {"", `{"labels":{"a":"b"}}`},
-	"DELETE /sandboxes/{id}":                          {},
-	"POST /sandboxes/{id}/start":                      {},
-	"POST /sandboxes/{id}/stop":                       {},
-	"GET /sandboxes/{id}/stats":                       {},
-	"GET /sandboxes/{id}/isolation":                   {},
-	"GET /sandboxes/{id}/events":                      {},
-	"POST /sandboxes/{id}/execute":                    {"", `{"command":"touch /tmp/seen"}`},
-	"POST /sandboxes/{id}/execute/stream":             {"", `{"command":"touch /tmp/seen"}`},
-	"GET /sandboxes/{id}/terminal":                    {},
-	"GET /sandboxes/{id}/execs":                       {},
-	"GET /sandboxes/{id}/execs/{exec}":                {},
-	"GET /sandboxes/{id}/execs/{exec}/output":         {},
-	"POST /sandboxes/{id}/execs/{exec}/stdin":         {"?eof=1", "x"},
-	"POST /sandboxes/{id}/execs/{exec}/signal":        {"", `{"signal":"KILL"}`},
-	"POST /sandboxes/{id}/execs/{exec}/resize":        {"", `{"cols":80,"rows":24}`},
-	"POST /sandboxes/{id}/execs/{exec}/wait":          {"?timeout=1", ""},
-	"GET /sandboxes/{id}/files":                       {"?path=/etc/passwd", ""},
-	"HEAD /sandboxes/{id}/files":                      {"?path=/etc/passwd", ""},
-	"PUT /sandboxes/{id}/files":                       {"?path=/tmp/seen", "x"},
-	"DELETE /sandboxes/{id}/files":                    {"?path=/tmp/mine", ""},
-	"GET /sandboxes/{id}/files/stat":                  {"?path=/tmp", ""},
-	"GET /sandboxes/{id}/files/list":                  {},
-	"GET /sandboxes/{id}/files/watch":                 {},
-	"POST /sandboxes/{id}/files/mkdir":                {"", `{"path":"/tmp/seen"}`},
-	"POST /sandboxes/{id}/files/move":                 {"", `{"from":"/tmp/mine","to":"/tmp/seen"}`},
-	"POST /sandboxes/{id}/files/copy":                 {"", `{"from":"/tmp/mine","to":"/tmp/seen"}`},
-	"POST /sandboxes/{id}/files/chmod":                {"", `{"path":"/tmp/mine","mode":"0"}`},
-	"POST /sandboxes/{id}/files/chown":                {"", `{"path":"/tmp/mine","owner":"root"}`},
-	"POST /sandboxes/{id}/files/symlink":              {"", `{"path":"/tmp/seen","target":"x"}`},
-	"GET /sandboxes/{id}/files/glob":                  {"?pattern=*", ""},
-	"GET /sandboxes/{id}/files/search":                {"?pattern=x", ""},
-	"GET /sandboxes/{id}/files/archive":               {},
-	"PUT /sandboxes/{id}/files/archive":               {},
-	"POST /sandboxes/{id}/files/upload":               {},
-	"GET /sandboxes/{id}/files/download":              {"?path=mine", ""},
-	"GET /sandboxes/{id}/ports":                       {},
-	"GET /sandboxes/{id}/ports/{port}/connect":        {},
-	"GET /sandboxes/{id}/sessions":                    {},
-	"POST /sandboxes/{id}/sessions":                   {"", `{"name":"seen"}`},
-	"DELETE /sandboxes/{id}/sessions/{name}":          {},
-	"GET /sandboxes/{id}/network":                     {},
-	"PUT /sandboxes/{id}/network":                     {},
-	"GET /sandboxes/{id}/network/log":                 {},
-	"POST /sandboxes/{id}/network/requests/{request}": {},
-	"POST /sandboxes/{id}/packages/pip":               {},
-}
-
-// TestForeignSandboxes: no route answers for a sandbox of somebody else, not even
-// to an admin, and none says more than of a sandbox that is not there. A new
-// route needs a row in calls.
-func TestForeignSandboxes(t *testing.T) {
-	w := start(t)
-	box := w.box()
-	id := strings.TrimPrefix(box, "/api/v1/sandboxes/")
-	w.put(box, "path=/tmp/mine", "x", 204)
-	w.put(box, "path=mine", "x", 204)
-	run := read[rest.ExecResult](t, w.in("POST", box+"/execute", `{"command":"sleep 600","detach":true}`, 202))
-	w.in("POST", box+"/sessions", `{"name":"mine"}`, 201)
-	tried := 0
-	for _, r := range w.router.Routes() {
-		method, path, _ := strings.Cut(r.Pattern, " ")
-		path, ok := strings.CutPrefix(path, "/api/v1")
-		if !ok || !strings.Contains(path, "{id}") || strings.HasPrefix(path, "/keys/") {
-			continue
-		}
-		c, ok := calls[method+" "+path]
-		if !ok {
-			t.Errorf("%s %s has no row in calls", method, path)
-			continue
-		}
-		tried++
-		path = strings.NewReplacer("{exec}", run.ExecID, "{port}", "80", "{name}", "mine", "{request}", "1").Replace(path)
-		keys := []string{w.admin, w.user}
-		if r.Access == auth.NeedAdmin {
-			keys = keys[:1]
-		}
-		for _, key := range keys {
-			unknown := w.foreign(key, method, strings.Replace(path, "{id}", "0123456789ab", 1)+c.path, c.body)
-			if unknown != `404 Sandbox not found not_found` && method != "HEAD" {
-				t.Errorf("%s %s of an unknown one: %s", method, path, unknown)
-			}
-			if key == w.user {
-				break
-			}
-			if foreign := w.foreign(key, method, strings.Replace(path, "{id}", id, 1)+c.path, c.body); foreign != unknown {
-				t.Errorf("%s %s: %s, of an unknown one %s", method, path, foreign, unknown)
-			}
-		}
-	}
-	if tried < 40 {
-		t.Errorf("%d routes were tried", tried)
-	}
-	if list := read[rest.List[rest.Exec]](t, w.in("GET", box+"/execs", "", 200)); len(list.Items) != 2 || list.Items[0].State != "running" {
-		t.Errorf("its commands: %+v", list.Items)
-	}
-	w.in("GET", box+"/files/stat?path=/tmp/seen", "", 404)
-	w.in("GET", box+"/files/stat?path=/tmp/mine", "", 200)
-}
-
-// foreign sends a request and sums the answer up.
-func (w *world) foreign(key, method, path, body string) string {
-	w.t.Helper()
-	h := map[string]string{"X-API-Key": key}
-	switch {
-	case strings.HasSuffix(path, "/terminal"), strings.HasSuffix(path, "/connect"):
-		h["Connection"], h["Upgrade"], h["Sec-WebSocket-Key"], h["Sec-WebSocket-Version"] = "Upgrade", "websocket", "dGhlIHNhbXBsZSBub25jZQ==", "13"
-	case strings.HasPrefix(body, "{"):
-		h["Content-Type"] = "application/json"
-	case strings.Contains(path, "/upload"):
-		form, contentType := uploadForm("file", `; filename="seen"`, "x")
-		b, _ := io.ReadAll(form)
-		body, h["Content-Type"] = string(b), contentType
-	}
-	resp, text := w.send(method, "/api/v1"+path, strings.NewReader(body), h)
-	if method == "HEAD" {
-		return resp.Status
-	}
-	p := read[server.Problem](w.t, text)
-	return fmt.Sprintf("%d %s %s", resp.StatusCode, p.Detail, p.Code)
-}
 
 // TestDestroyUnderCommand: X23, what runs in a sandbox that is destroyed ends at
 // once, with the reason.
@@ -298,8 +169,7 @@ func TestServerStops(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, l) }()
-	other := *w
-	other.url = "http://" + l.Addr().String()
+	other := &world{t: t, url: "http://" + l.Addr().String(), user: w.user}
 	cmd := other.stream("POST", box+"/execute/stream", `{"command":"echo begun; sleep 600"}`, nil)
 	id := read[map[string]string](t, cmd.next().data)["exec_id"]
 	cmd.next()

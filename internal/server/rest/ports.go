@@ -101,7 +101,7 @@ func (p *portRoutes) connect(ctx context.Context, c sandbox.Caller, in *connectI
 // carry copies in both directions until the sandbox's end is over or the client
 // is gone.
 func (p *portRoutes) carry(w http.ResponseWriter, r *http.Request, conn *manager.Conn) {
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // both ends are over
 	ws, err := accept(w, r)
 	if err != nil {
 		return
@@ -111,7 +111,7 @@ func (p *portRoutes) carry(w http.ResponseWriter, r *http.Request, conn *manager
 	defer cancel()
 	go func() {
 		defer cancel()
-		defer conn.Close() // ends the copy
+		defer conn.Close() //nolint:errcheck // ends the copy
 		_ = fromClient(ctx, ws, conn)
 	}()
 	go func() {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/containerd/errdefs"
 
 	"agentbox/internal/guest/client"
 	"agentbox/internal/manager"
@@ -40,10 +41,13 @@ func (x *execRoutes) terminal(ctx context.Context, c sandbox.Caller, in *termina
 	var err error
 	if in.ExecID != "" {
 		var info client.ExecInfo
-		if info, err = x.m.ExecInfo(ctx, c, in.ID, in.ExecID, false); err != nil {
+		info, err = x.m.ExecInfo(ctx, c, in.ID, in.ExecID, false)
+		switch {
+		case err != nil:
 			return nil, guestError(err)
-		}
-		if in.Offset < info.StdoutFirst || in.Offset > info.StdoutEnd {
+		case !info.TTY:
+			return nil, sandbox.Refuse(errdefs.ErrFailedPrecondition, "this command has no terminal")
+		case in.Offset < info.StdoutFirst || in.Offset > info.StdoutEnd:
 			return notThere(Kept{info.StdoutFirst, info.StdoutEnd}), nil
 		}
 		e, err = x.m.Attach(ctx, c, in.ID, in.ExecID, in.Offset, 0, client.Output{Stdout: t, Stderr: t})

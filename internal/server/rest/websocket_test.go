@@ -139,6 +139,8 @@ func TestTerminalComeBack(t *testing.T) {
 	}
 	w.problemOf(box+"/terminal?exec_id="+begun.ExecID+"&offset=99999", 416, server.CodeOutOfRange)
 	w.problemOf(box+"/terminal?exec_id=none", 404, server.CodeNotFound)
+	plain := w.execute(box, `{"command":"true"}`)
+	w.problemOf(box+"/terminal?exec_id="+plain.ExecID, 409, server.CodeConflict)
 }
 
 func itoa(n int) string { b, _ := json.Marshal(n); return string(b) }

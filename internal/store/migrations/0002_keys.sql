@@ -1,12 +1,10 @@
--- API keys, without their secrets. A revoked key stays, so that lists and the
--- audit log can name it.
-CREATE TABLE api_keys (
-    seq     INTEGER PRIMARY KEY AUTOINCREMENT, -- the order in which they were made
-    id      TEXT NOT NULL UNIQUE,
+-- API keys. The secret itself is nowhere.
+CREATE TABLE keys (
+    id      TEXT PRIMARY KEY,
     owner   TEXT NOT NULL,
     name    TEXT NOT NULL,
-    admin   INTEGER NOT NULL,
-    hash    BLOB NOT NULL UNIQUE, -- SHA-256 of the secret digits
+    admin   INTEGER NOT NULL, -- 0 or 1
+    hash    BLOB NOT NULL UNIQUE,
     created INTEGER NOT NULL,
-    revoked INTEGER NOT NULL
-) STRICT;
+    revoked INTEGER NOT NULL -- 0: not
+) STRICT, WITHOUT ROWID;

@@ -55,14 +55,12 @@ func (p *proc) subshell(args []string, body func(*proc) int) int {
 
 // interact runs standard input line by line, with a prompt on a terminal.
 func (p *proc) interact() int {
-	prompt := func() {
-		if _, ok := p.fds[0].(*tty); ok {
-			p.put(1, "$ ")
-		}
-	}
 	return p.subshell([]string{"sh"}, func(c *proc) int {
+		_, prompt := c.fds[0].(*tty)
 		for !c.stopped() {
-			prompt()
+			if prompt {
+				c.put(1, "$ ")
+			}
 			line, err := c.line()
 			if line != "" {
 				c.status = c.runScript(line)
