@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"time"
 	_ "unsafe" // linkname
 
 	"gvisor.dev/gvisor/pkg/gomaxprocs"
@@ -38,8 +39,22 @@ func allowInodeLimits() {
 	}
 }
 
+// stubThreads is how many threads each of the guest's address spaces may have,
+// which gVisor's platform takes from the number of processors when it is made.
+//
+//go:linkname stubThreads gvisor.dev/gvisor/pkg/sentry/platform/systrap.maxSysmsgThreads
+var stubThreads int
+
 // useSpareProcessor gives the sentry's goroutines one processor more than the
 // guest has. With as many, one that becomes ready while all others wait for the
 // guest is not run until the runtime looks for it, up to 10 ms later: measured
-// at a quarter of a start.
-func useSpareProcessor() { gomaxprocs.Add(1) }
+// at a quarter of a start. It comes after the platform, whose threads would take
+// 2.5 MB more.
+func useSpareProcessor() {
+	go func() {
+		for stubThreads == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		gomaxprocs.Add(1)
+	}()
+}
