@@ -30,7 +30,7 @@ func TestFinds(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, before, "sleep 1000")
+		eventually(t, before, ": sleep 1000") // not the shell, whose command line has it, too
 		diff, _ := before.Diff()
 		t.Cleanup(func() { before.Check(t, 10*time.Second) })
 		t.Cleanup(func() {
