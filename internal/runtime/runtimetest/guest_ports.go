@@ -189,6 +189,14 @@ func testConnLimit(g *guest) {
 	for _, c := range open {
 		g.ok(c.Close())
 	}
+	g.eventually("places are free again", func() bool {
+		c, err := g.s.DialPort(g.ctx, 8006)
+		if err != nil {
+			return false
+		}
+		g.ok(c.Close())
+		return true
+	})
 }
 
 func testServerDies(g *guest) {
