@@ -4,10 +4,11 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
+
 	"strings"
 	"sync"
 	"time"
@@ -139,15 +140,35 @@ func (c *Conn) Close() error {
 // waits for the server stands before the end of the connection's. Nobody waits
 // for an answer.
 func (c *Conn) drop() {
-	if c.Ended() {
+	if !c.Ended() {
+		go c.stream.s.dropPort(c.id)
+	}
+}
+
+// maxDrops is how many drops are under way. Each is a stream beside that of its
+// connection, and the guest finishes both late when it is busy: without a bound,
+// a client that closes all its connections at once would hold more streams than
+// guest.MaxGuestStreams, and end the session.
+const maxDrops = 4
+
+func (s *Session) dropPort(id string) {
+	select {
+	case s.drops <- struct{}{}:
+		defer func() { <-s.drops }()
+	case <-s.done:
 		return
 	}
-	s, err := c.stream.s.open()
+	c, err := s.open()
 	if err != nil {
 		return // the session is over, and with it the connection
 	}
-	_, _ = s.Write(head(http.MethodDelete, guest.PathPort, url.Values{"id": {c.id}}, nil, false))
-	s.abort()
+	defer c.abort()
+	_ = c.SetDeadline(time.Now().Add(callTimeout))
+	// The guest ends the stream after its answer, so that nothing is left of it.
+	_, err = fmt.Fprintf(c, "%s %s?id=%s HTTP/1.1\r\nHost: guest\r\nConnection: close\r\n\r\n", http.MethodDelete, guest.PathPort, id)
+	if err == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(c, maxHead))
+	}
 }
 
 // RemoteAddr is the port in the sandbox.

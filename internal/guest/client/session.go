@@ -41,7 +41,8 @@ type Session struct {
 	tasks sync.WaitGroup // goroutines of the session
 	srv   *http.Server
 
-	used    atomic.Int64 // streams that this end opened and uses
+	used    atomic.Int64  // streams that this end opened and uses
+	drops   chan struct{} // places of drops of connections
 	closing atomic.Bool
 	done    chan struct{}
 	err     error // why the session ended; set before done is closed
@@ -67,7 +68,7 @@ func New(ctx context.Context, conn net.Conn, o Options) (*Session, error) {
 	if e, ok := conn.(interface{ Established() }); ok {
 		e.Established() // the back end may end the stream before
 	}
-	s := &Session{conn: &hostConn{Conn: conn}, reply: reply, done: make(chan struct{})}
+	s := &Session{conn: &hostConn{Conn: conn}, reply: reply, drops: make(chan struct{}, maxDrops), done: make(chan struct{})}
 	s.mux, err = guest.NewMux(s.conn, true)
 	if err != nil {
 		conn.Close()
