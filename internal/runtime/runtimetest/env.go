@@ -190,9 +190,9 @@ func (e *env) states(want map[string]sandbox.State) {
 // eventually waits until f holds.
 func (e *env) eventually(what string, f func() bool) {
 	e.Helper()
-	for end := time.Now().Add(time.Minute); !f(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			e.Fatalf("%s: not within a minute", what)
+			e.Fatalf("%s: not within 10 s", what)
 		}
 	}
 }
