@@ -22,7 +22,7 @@ type Daemon struct {
 	Dir  string
 	args []string
 	cmd  *exec.Cmd
-	logs lockedBuffer
+	logs *lockedBuffer
 
 	URL string
 	// Key is the first one: an admin's of the default owner. Empty without keys.
@@ -35,7 +35,7 @@ type Daemon struct {
 // its sandboxes.
 func StartDaemon(t testing.TB, args ...string) *Daemon {
 	t.Helper()
-	d := &Daemon{t: t, Dir: DataDir(t), args: args}
+	d := &Daemon{t: t, Dir: DataDir(t), args: args, logs: &lockedBuffer{}}
 	d.Start()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -62,7 +62,7 @@ func (d *Daemon) Start() {
 	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--sandbox-image", Image}, d.args...)
 	d.cmd = exec.Command(Binary(d.t), args...)
 	d.cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir)
-	d.cmd.Stderr = &d.logs
+	d.cmd.Stderr = d.logs
 	stdout, err := d.cmd.StdoutPipe()
 	if err != nil {
 		d.t.Fatal(err)
