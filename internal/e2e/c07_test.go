@@ -27,13 +27,17 @@ var long struct {
 	errs map[string][]error
 }
 
-// longRuns starts what the tests named wait for, once.
+// longRuns starts what the tests named wait for, once: also what needs idle time
+// only, so that all of it together takes as long as the longest.
 func longRuns(t *testing.T) {
 	t.Helper()
-	box, dir, bin := Shared(t), SharedDir(t), Binary(t)
+	box, far, dir, bin := Shared(t), SharedRemote(t).remote, SharedDir(t), Binary(t)
 	long.once.Do(func() {
 		long.box = box
-		long.wg = map[string]*sync.WaitGroup{"B048": {}, "B050": {}, "B056": {}}
+		long.wg = map[string]*sync.WaitGroup{}
+		for _, id := range []string{"B048", "B050", "B056", "B076", "B168", "B170", "B173"} {
+			long.wg[id] = &sync.WaitGroup{}
+		}
 		long.errs = map[string][]error{}
 		every := func(id string, seconds, limit int) {
 			cmd := sandbox.Command{Shell: fmt.Sprintf("sleep %d; echo ok", seconds), Timeout: time.Duration(limit) * time.Second}
@@ -53,6 +57,7 @@ func longRuns(t *testing.T) {
 		every("B048", 75, 120)
 		every("B050", 35, 45)
 		start("B056", "background", background)
+		longRemotes(far)
 	})
 }
 

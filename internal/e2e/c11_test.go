@@ -42,19 +42,19 @@ func TestB086(t *testing.T) {
 	w := box.OpenTerminal("")
 	id := w.Text("start").ExecID
 	w.Type("echo A$((1)); export Z=5\n")
-	w.WaitFor(`\nA1\r\n`)
+	w.WaitFor(`[\r\n]A1\r\n`)
 	w.Drop()
 
 	again := box.OpenTerminal(query("exec_id", id))
-	again.WaitFor(`\nA1\r\n`) // what it showed before
+	again.WaitFor(`[\r\n]A1\r\n`) // what it showed before
 	again.Type("echo z$Z\n")
-	again.WaitFor(`\nz5\r\n`)
+	again.WaitFor(`[\r\n]z5\r\n`)
 	for i := range 200 {
 		again.Control(map[string]any{"type": "resize", "cols": 100 + i%50, "rows": 30})
 	}
 	again.Control(map[string]any{"type": "resize", "cols": 77, "rows": 33})
 	again.Type("stty size\n")
-	again.WaitFor(`\n33 77\r\n`)
+	again.WaitFor(`[\r\n]33 77\r\n`)
 	again.Control(map[string]any{"type": "signal", "signal": "HUP"})
 	if m := again.Text("exit"); m.ExecID != id {
 		t.Errorf("it ends with %+v", m)
@@ -77,7 +77,7 @@ func TestB088(t *testing.T) {
 	box := NewRemote(t, sandbox.Limits{})
 	w := box.OpenTerminal("")
 	w.Type("PS1='ready> '\n")
-	w.WaitFor(`\nready> $`)
+	w.WaitFor(`ready> $`)
 	w.Type("read -s x; echo got:$x\n")
 	w.WaitFor(`echo got:\$x\r\n`)
 	for range 20 {
@@ -93,7 +93,7 @@ func TestB088(t *testing.T) {
 		Within(t, began, 500*time.Millisecond)
 	}
 	w.Type("pw\r")
-	w.WaitFor(`\ngot:pw\r\n`)
+	w.WaitFor(`[\r\n]got:pw\r\n`)
 	if regexp.MustCompile(`[^:]pw`).MatchString(w.Screen()) {
 		t.Errorf("the secret is on the screen: %q", w.Screen())
 	}
@@ -102,5 +102,5 @@ func TestB088(t *testing.T) {
 	w.Type("\x03")
 	box.WaitCount("100.88", 0, 10*time.Second)
 	w.Type("echo $?\n")
-	w.WaitFor(`\n130\r\n`)
+	w.WaitFor(`[\r\n]130\r\n`)
 }

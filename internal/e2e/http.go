@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 // status.
 type Problem struct {
 	Status int
+	Header http.Header     `json:"-"`
 	Code   string          `json:"code"`
 	Detail json.RawMessage `json:"detail"`
 	Reason string          `json:"reason"`
@@ -78,7 +80,12 @@ func (d *Daemon) Request(ctx context.Context, key, method, path string, body io.
 	if err != nil {
 		return nil, err
 	}
-	return nil, problemOf(resp.StatusCode, b)
+	err = problemOf(resp.StatusCode, b)
+	var p *Problem
+	if errors.As(err, &p) {
+		p.Header = resp.Header
+	}
+	return nil, err
 }
 
 // ask sends JSON with the first key and decodes the answer into out, if that is

@@ -186,6 +186,9 @@ func (r *restBox) follow(ctx context.Context, body string, out client.Output) (*
 // what fields say.
 func (d *Daemon) Make(fields map[string]any) string {
 	d.t.Helper()
+	if fields == nil {
+		fields = map[string]any{}
+	}
 	var sb served
 	if code := d.Do(d.Key, "POST", "/sandboxes", encode(d.t, fields), &sb); code != http.StatusCreated {
 		d.t.Fatalf("make a sandbox: %d %+v", code, sb)

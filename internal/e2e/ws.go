@@ -133,6 +133,11 @@ func (w *WebTerminal) send(kind websocket.MessageType, text string) {
 func (w *WebTerminal) WaitFor(expr string) {
 	w.t.Helper()
 	re := regexp.MustCompile(expr)
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("the screen: %q", w.Screen())
+		}
+	}()
 	Until(w.t, 10*time.Second, expr+" on the screen", func() bool { return re.MatchString(w.Screen()) })
 }
 
