@@ -36,6 +36,13 @@ type Daemon struct {
 func StartDaemon(t testing.TB, args ...string) *Daemon {
 	t.Helper()
 	d := &Daemon{t: t, Dir: DataDir(t), args: args, logs: &lockedBuffer{}}
+	d.keep(t)
+	return d
+}
+
+// keep starts the daemon, which ends with the test.
+func (d *Daemon) keep(t testing.TB) {
+	t.Helper()
 	d.Start()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -53,7 +60,6 @@ func StartDaemon(t testing.TB, args ...string) *Daemon {
 			t.Errorf("%d processes are left", n)
 		}
 	})
-	return d
 }
 
 // Start starts the daemon again, after it ended.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -216,4 +217,9 @@ func encode(t testing.TB, v any) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// command is a call of agentbox exec in the sandbox, not started.
+func (b *Box) command(argv ...string) *exec.Cmd {
+	return exec.Command(Binary(b.t), append([]string{"--data-dir", b.remote.d.Dir, "exec", b.remote.id, "--"}, argv...)...)
 }
