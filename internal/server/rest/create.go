@@ -32,7 +32,7 @@ type NewSandbox struct {
 	Lifetime       *Duration         `json:"lifetime,omitempty"`
 	NetworkEnabled Bool              `json:"network_enabled,omitempty"`
 	Network        *NewNetwork       `json:"network,omitempty"`
-	Ports          []PublishedPort   `json:"ports,omitempty" maxItems:"64"`
+	Ports          []PublishedPort   `json:"ports,omitempty" maxItems:"32" doc:"Ports of the sandbox that the server's machine offers on its loopback interface, for as long as the sandbox runs."`
 	Volumes        []Mount           `json:"volumes,omitempty" maxItems:"64"`
 	OnIdle         string            `json:"on_idle,omitempty" enum:"destroy,stop" doc:"What becomes of it after idle_timeout. Default: destroy."`
 }
@@ -103,6 +103,9 @@ func (a *API) request(b *NewSandbox) (sandbox.CreateRequest, error) {
 	if err := limits(b, &r.Limits); err != nil {
 		return r, err
 	}
+	for _, p := range b.Ports {
+		r.Ports = append(r.Ports, sandbox.Port{Guest: uint16(p.Guest), Host: uint16(p.Host)}) // the document bounds them
+	}
 	r.IdleTimeout, r.Lifetime = span(b.IdleTimeout), span(b.Lifetime)
 	return r, nil
 }
@@ -161,8 +164,6 @@ func unsupportedYet(b *NewSandbox) error {
 	switch {
 	case b.NetworkEnabled.Value, b.Network != nil && (b.Network.Mode != "" && b.Network.Mode != "none" || len(b.Network.Allow) > 0):
 		return sandbox.Refuse(errdefs.ErrNotImplemented, "this server gives sandboxes no network: network.mode can be none only")
-	case len(b.Ports) > 0:
-		return sandbox.Refuse(errdefs.ErrNotImplemented, "this server can't publish ports of sandboxes")
 	case len(b.Volumes) > 0:
 		return sandbox.Refuse(errdefs.ErrNotImplemented, "this server has no volumes")
 	}
