@@ -232,7 +232,21 @@ func TestUpdate(t *testing.T) {
 	if fmt.Sprint(got.Labels) != "map[b:2 c:3]" || got.IdleTimeout != nil || time.Until(*got.ExpiresAt) > time.Hour {
 		t.Errorf("%s", text)
 	}
-	w.problem(w.user, "PATCH", "/sandboxes/"+sb.ID, `{"memory":"1g"}`, 400, server.CodeUnsupported)
+	resp, text = w.do(w.user, "PATCH", "/api/v1/sandboxes/"+sb.ID, "application/json", `{"memory":"1g","pids":64}`)
+	if resp.StatusCode != 200 {
+		t.Fatalf("limits: %d %s", resp.StatusCode, text)
+	}
+	if l := read[rest.Sandbox](t, text).Limits; l.Memory != 1<<30 || l.Pids != 64 || l.Disk != sb.Limits.Disk {
+		t.Errorf("limits: %+v", l)
+	}
+	for _, body := range []string{`{"disk":"1g"}`, `{"shm":"1m"}`, `{"memory":"1g","disk":"1g"}`, `{"cpus":1}`} { // cpus can't be enforced here
+		w.problem(w.user, "PATCH", "/sandboxes/"+sb.ID, body, 400, server.CodeUnsupported)
+	}
+	for body, field := range map[string]string{`{"memory":"1000g"}`: "memory", `{"memory":0}`: "memory", `{"pids":1}`: "pids", `{"memory":"1m"}`: "memory"} {
+		if p := w.problem(w.user, "PATCH", "/sandboxes/"+sb.ID, body, 400, server.CodeInvalidValue); p.Field != field {
+			t.Errorf("%s: %+v", body, p)
+		}
+	}
 	w.problem(w.user, "PATCH", "/sandboxes/"+sb.ID, `{"lifetime":-5}`, 400, server.CodeInvalidValue)
 	if resp, text = w.do(w.user, "PATCH", "/api/v1/sandboxes/"+sb.ID, "application/json", `{"memory":"much"}`); resp.StatusCode != 422 {
 		t.Errorf("%d %s", resp.StatusCode, text)
