@@ -166,7 +166,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 	d.server = server.New(opts)
 	s := d.cfg.Sandbox
 	rest.New(d.server.Router(), rest.Parts{
-		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Images: operatorImages{d.images, d.hooks.Pull},
+		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull},
 		Defaults: sandbox.Limits{Memory: s.Memory, CPUs: s.CPUs, Disk: s.Disk, Pids: s.Pids}, Draining: d.server.Draining(),
 	})
 	return nil

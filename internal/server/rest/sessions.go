@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/danielgtaylor/huma/v2"
 
 	"agentbox/internal/audit"
@@ -51,6 +52,7 @@ func sessionOf(s shell.Session) ShellSession { return ShellSession{s.Name, s.Exe
 type (
 	createSessionInput struct {
 		SandboxID
+		Repeatable
 		Body struct {
 			Name string `json:"name" minLength:"1" maxLength:"128" doc:"Your name for it: letters, digits, dots, dashes and underscores."`
 		}
@@ -68,6 +70,12 @@ type (
 )
 
 func (s *sessionRoutes) create(ctx context.Context, c sandbox.Caller, in *createSessionInput) (*sessionOutput, error) {
+	return repeat(ctx, s.API, c, in.Key, "create-session "+in.ID, in.Body, func(ctx context.Context) (*sessionOutput, error) {
+		return s.begin(ctx, c, in)
+	})
+}
+
+func (s *sessionRoutes) begin(ctx context.Context, c sandbox.Caller, in *createSessionInput) (*sessionOutput, error) {
 	l, err := s.m.Acquire(ctx, c, in.ID)
 	if err != nil {
 		return nil, err
@@ -160,6 +168,13 @@ func (s *sessionRoutes) start(ctx context.Context, c sandbox.Caller, id, name st
 
 // executeInSession waits for a command. It runs on when its client goes away.
 func (x *execRoutes) executeInSession(ctx context.Context, c sandbox.Caller, in *executeInput) (*executeOutput, error) {
+	operation := "execute " + in.Encoding.Encoding + " " + in.ID
+	return repeat(ctx, x.API, c, in.Key, operation, in.Body, func(ctx context.Context) (*executeOutput, error) {
+		return x.runInSession(ctx, c, in)
+	})
+}
+
+func (x *execRoutes) runInSession(ctx context.Context, c sandbox.Caller, in *executeInput) (*executeOutput, error) {
 	cmd, err := sessionCommand(&in.Body)
 	if err != nil {
 		return nil, err
@@ -192,6 +207,9 @@ func (x *execRoutes) streamInSession(ctx context.Context, c sandbox.Caller, in *
 	cmd, err := sessionCommand(&in.Body)
 	if err != nil {
 		return nil, err
+	}
+	if in.Key != "" {
+		return nil, sandbox.Refuse(errdefs.ErrNotImplemented, "a stream of a session can't be repeated: send it without Idempotency-Key, or wait for the command with execute")
 	}
 	if cmd.MaxOutput == 0 {
 		cmd.MaxOutput = -1
