@@ -13,6 +13,7 @@ import (
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
+	"agentbox/internal/shell"
 )
 
 // execReader looks at commands.
@@ -301,6 +302,9 @@ func notThere(k Kept) reply {
 func (x *execRoutes) outputEvents(ctx context.Context, c sandbox.Caller, in *outputInput, at offsets) (reply, error) {
 	f := newFollower(in.base64(), at)
 	f.plain = plainFrames(in.Accept)
+	if shell.IsSession(in.Exec) {
+		return x.tail(ctx, c, in, at, f)
+	}
 	out := f.output()
 	if !in.wants(0) {
 		out.Stdout = io.Discard

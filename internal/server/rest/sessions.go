@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"agentbox/internal/audit"
+	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
 	"agentbox/internal/shell"
@@ -130,7 +131,7 @@ func sessionCommand(q *Command) (shell.Command, error) {
 		return shell.Command{}, err
 	}
 	for field, set := range map[string]bool{
-		"workdir": q.Workdir != "", "env": len(q.Env) > 0, "user": q.User != "", "stdin": cmd.Stdin, "tty": q.TTY.Value, "detach": q.Detach.Value,
+		"workdir": q.Workdir != "", "env": len(q.Env) > 0, "user": q.User != "", "stdin": cmd.Stdin, "tty": q.TTY.Value,
 		"command": len(cmd.Argv) > 0,
 	} {
 		if set {
@@ -179,6 +180,9 @@ func (x *execRoutes) runInSession(ctx context.Context, c sandbox.Caller, in *exe
 	if err != nil {
 		return nil, err
 	}
+	if in.Body.Detach.Value {
+		return nil, &sandbox.InvalidError{Field: "detach", Value: "true", Allowed: "in a session only with execute/stream"}
+	}
 	merged := &capture{}
 	cmd.Out = merged.output()
 	r, err := x.sessions.start(ctx, c, in.ID, in.Body.Session, cmd)
@@ -201,8 +205,9 @@ func (x *execRoutes) runInSession(ctx context.Context, c sandbox.Caller, in *exe
 	return &executeOutput{http.StatusOK, body}, nil
 }
 
-// streamInSession follows a command. It is killed some time after its client is
-// gone: its output can't be followed again.
+// streamInSession follows a command. Its events have the offsets of the shell's
+// output, by which it can be followed again. It is killed some time after its
+// client is gone, unless it is to go on.
 func (x *execRoutes) streamInSession(ctx context.Context, c sandbox.Caller, in *executeInput) (reply, error) {
 	cmd, err := sessionCommand(&in.Body)
 	if err != nil {
@@ -216,7 +221,7 @@ func (x *execRoutes) streamInSession(ctx context.Context, c sandbox.Caller, in *
 	}
 	f := newFollower(in.base64(), offsets{})
 	f.plain = plainFrames(in.Accept)
-	cmd.Out = f.output()
+	cmd.Out, cmd.Offsets = f.output(), func(stdout, stderr int64) { f.at = offsets{stdout, stderr} }
 	r, err := x.sessions.start(ctx, c, in.ID, in.Body.Session, cmd)
 	if err != nil {
 		return nil, err
@@ -230,7 +235,9 @@ func (x *execRoutes) followSession(w http.ResponseWriter, r *http.Request, c san
 	f.begin(ev, shell.ExecID(in.Body.Session))
 	switch ev.pulse(r.Context(), run.done, x.Draining) {
 	case left:
-		time.AfterFunc(sandbox.DisconnectGrace, run.cancel)
+		if !in.Body.Detach.Value {
+			time.AfterFunc(sandbox.DisconnectGrace, run.cancel)
+		}
 		return
 	case stopping:
 		f.fail(r.Context(), errStopping())
@@ -246,4 +253,54 @@ func (x *execRoutes) followSession(w http.ResponseWriter, r *http.Request, c san
 		f.finish()
 		f.exit(run.res)
 	}
+}
+
+// tail follows the command of a session again, from offsets of its shell's output
+// to the command's end.
+func (x *execRoutes) tail(ctx context.Context, c sandbox.Caller, in *outputInput, at offsets, f *follower) (reply, error) {
+	out := f.output()
+	if !in.wants(0) {
+		out.Stdout = nil
+	}
+	if !in.wants(1) {
+		out.Stderr = nil
+	}
+	t := shell.NewTail(out)
+	e, err := x.m.Attach(ctx, c, in.ID, in.Exec, at[0], at[1], t.Output())
+	if err != nil {
+		return nil, guestError(err)
+	}
+	return func(w http.ResponseWriter, r *http.Request) { x.followTail(w, r, e, t, f) }, nil
+}
+
+func (x *execRoutes) followTail(w http.ResponseWriter, r *http.Request, e *manager.Exec, t *shell.Tail, f *follower) {
+	ev := openEvents(w)
+	defer ev.close()
+	defer e.Abandon()
+	f.begin(ev, e.ID())
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	shellEnded, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(shellEnded)
+		_, _ = e.Wait(ctx) // the shell's result is not the command's
+	}()
+	ended := false
+	go func() {
+		defer close(done)
+		ended = t.Wait(shellEnded)
+	}()
+	switch ev.pulse(ctx, done, x.Draining) {
+	case left:
+		return
+	case stopping:
+		f.fail(ctx, errStopping())
+		return
+	}
+	f.finish()
+	if !ended {
+		f.fail(ctx, sandbox.Refuse(errdefs.ErrFailedPrecondition, "the session has ended"))
+		return
+	}
+	f.exit(t.Result(e.ID()))
 }
