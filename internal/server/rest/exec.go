@@ -109,8 +109,8 @@ type Command struct {
 	MaxOutput   *Size             `json:"max_output,omitempty" doc:"What is kept of each stream, in bytes. Default 10 MB, at most 100 MB; a stream of events has no default."`
 	Detach      Bool              `json:"detach,omitempty" doc:"Don't wait for it, and let it run on when its client is gone."`
 	TTY         Bool              `json:"tty,omitempty" doc:"Give it a terminal; stderr is then part of stdout."`
-	Cols        uint16            `json:"cols,omitempty" doc:"Columns of the terminal; default 80."`
-	Rows        uint16            `json:"rows,omitempty" doc:"Rows of the terminal; default 24."`
+	Cols        Int               `json:"cols,omitzero" minimum:"0" maximum:"65535" doc:"Columns of the terminal; default 80."`
+	Rows        Int               `json:"rows,omitzero" minimum:"0" maximum:"65535" doc:"Rows of the terminal; default 24."`
 	Session     string            `json:"session,omitempty" maxLength:"128" doc:"Run it in this shell session; its directory, user and environment hold then."`
 }
 
@@ -120,7 +120,7 @@ func (q *Command) command() (cmd sandbox.Command, stdin io.Reader, err error) {
 		return cmd, nil, &sandbox.InvalidError{Field: "command", Allowed: "a command line, or a program and its arguments"}
 	}
 	cmd = sandbox.Command{
-		Argv: q.Command.argv, Shell: q.Command.shell, Dir: q.Workdir, User: q.User, TTY: q.TTY.Value, Cols: q.Cols, Rows: q.Rows,
+		Argv: q.Command.argv, Shell: q.Command.shell, Dir: q.Workdir, User: q.User, TTY: q.TTY.Value, Cols: uint16(q.Cols.Value), Rows: uint16(q.Rows.Value),
 	}
 	if cmd.Env, err = environment(q.Env); err != nil {
 		return cmd, nil, err
