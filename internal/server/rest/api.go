@@ -46,6 +46,7 @@ type Parts struct {
 	Sandboxes Sandboxes
 	Images    Images
 	Inside    Inside
+	Repeats   Repeats
 	// Defaults of limits that a request does not name, as the operator set them.
 	Defaults sandbox.Limits
 	// Draining is closed when the server begins to stop: streams that would go on
