@@ -315,6 +315,9 @@ func TestErrorAtEachFailpoint(t *testing.T) {
 			for _, p := range op.points {
 				traps = append(traps, string(p)+"=error*1")
 			}
+			if name == "exec" { // the command that nobody was told of has an end, too
+				traps[len(traps)-1] = string(failpoint.ExecEnded) + "=error*2"
+			}
 			if name == "create" {
 				traps = append(traps, "store.begin=error*1", "store.commit=error*1")
 			}

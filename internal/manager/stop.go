@@ -184,7 +184,7 @@ func (m *Manager) settle(ctx context.Context, b *box, failure error) error {
 	// One that was being started and runs half is stopped again.
 	if sb.Status == sandbox.Starting && (info.State == sandbox.Live || info.State == sandbox.Created) {
 		if err := m.opts.Runtime.Stop(ctx, sb.UID); err == nil {
-			info.State = sandbox.Stopped
+			info.State, info.Pid = sandbox.Stopped, 0
 		}
 	}
 	why := doom{sandbox.ReasonFailure, failure.Error()}
