@@ -89,6 +89,9 @@ func (m *Manager) enter(ctx context.Context, c sandbox.Caller, r sandbox.CreateR
 	for range drawTries {
 		rec := record(c, r, p)
 		a := sandbox.Admission{Sandbox: rec, MaxTotal: m.policy.MaxSandboxes, MaxOwner: m.policy.MaxPerOwner, Key: key, Request: request}
+		if key != "" {
+			a.Key = storedKey(key)
+		}
 		before, err := m.opts.Store.Admit(ctx, a, m.event(rec, sandbox.EventState))
 		switch {
 		case errors.Is(err, sandbox.ErrDrawAgain):

@@ -200,7 +200,7 @@ func (m *Manager) settle(ctx context.Context, b *box, failure error) error {
 		if err := m.transition(ctx, b, sandbox.Live, why, nextEpoch); err != nil {
 			return err
 		}
-		return m.adopt(ctx, b, nil)
+		return m.adopt(ctx, b)
 	}
 	return m.transition(ctx, b, sandbox.Failed, why, nil)
 }

@@ -196,6 +196,18 @@ type Suspender interface {
 	Resume(ctx context.Context, spec Spec, dir string) error
 }
 
+// Resizer is implemented by back ends that can change limits of a sandbox that
+// is there.
+type Resizer interface {
+	// Resize gives a running or stopped sandbox the memory, processors and
+	// processes of l; the other limits are as they were (InvalidArgument). They
+	// hold from then on, over Stop and Start, too, while the guest goes on to see
+	// the memory and processors that it was started with. On error all is as
+	// before. A running sandbox that has more memory in use is
+	// FailedPrecondition, and none of its processes ends for it.
+	Resize(ctx context.Context, id string, l sandbox.Limits) error
+}
+
 // StatsReader is implemented by back ends that can measure a sandbox.
 type StatsReader interface {
 	Stats(ctx context.Context, id string) (Stats, error)

@@ -13,6 +13,7 @@ import (
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
+	"agentbox/internal/shell"
 )
 
 // execReader looks at commands.
@@ -48,6 +49,13 @@ type Exec struct {
 	Stdout  Kept        `json:"stdout" doc:"Which output is still there."`
 	Stderr  Kept        `json:"stderr"`
 	Result  *ExecResult `json:"result" doc:"null: it has not ended. Lists leave its output out."`
+}
+
+// TransformSchema documents that there may be no result.
+func (Exec) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	result := *s.Properties["result"]
+	s.Properties["result"] = &huma.Schema{OneOf: []*huma.Schema{{Ref: result.Ref}, {Type: "null"}}, Description: result.Description}
+	return s
 }
 
 // Kept is the part of an output stream that is still there, in offsets.
@@ -301,6 +309,9 @@ func notThere(k Kept) reply {
 func (x *execRoutes) outputEvents(ctx context.Context, c sandbox.Caller, in *outputInput, at offsets) (reply, error) {
 	f := newFollower(in.base64(), at)
 	f.plain = plainFrames(in.Accept)
+	if shell.IsSession(in.Exec) {
+		return x.tail(ctx, c, in, at, f)
+	}
 	out := f.output()
 	if !in.wants(0) {
 		out.Stdout = io.Discard

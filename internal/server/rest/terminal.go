@@ -53,7 +53,7 @@ func (x *execRoutes) terminal(ctx context.Context, c sandbox.Caller, in *termina
 		e, err = x.m.Attach(ctx, c, in.ID, in.ExecID, in.Offset, 0, client.Output{Stdout: t, Stderr: t})
 		err = guestError(err)
 	} else {
-		e, err = x.start(ctx, c, in.ID, in.command(), client.Output{Stdout: t, Stderr: t})
+		e, err = x.start(ctx, c, in.ID, in.command(), client.Output{Stdout: t, Stderr: t}, sandbox.Once{})
 	}
 	if err != nil {
 		return nil, err
