@@ -59,6 +59,9 @@ func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err 
 	if cfg.Storage != "" {
 		return errors.New("storage is set, and this version keeps nothing beyond a sandbox's life: unset it")
 	}
+	if err := armFailpoints(hooks.Log); err != nil {
+		return err
+	}
 	d := &daemon{cfg: cfg, hooks: hooks}
 	defer func() { err = errors.Join(err, d.close()) }()
 	// The image comes last: making it takes minutes, and whoever set something

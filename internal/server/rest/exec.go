@@ -51,6 +51,9 @@ func registerExec(a *API, m Execs, s *sessionRoutes) {
 	route(a, huma.Operation{
 		OperationID: "execute", Method: http.MethodPost, Path: "/sandboxes/{id}/execute", Summary: "Run a command and wait for its end", Tags: tags,
 		Description: "A command that fails is a result. When the client goes away the command runs on, and its result is kept for an hour under its exec_id. With detach the answer comes at once, with status 202.",
+		Responses: map[string]*huma.Response{"202": {
+			Description: "It runs.", Content: map[string]*huma.MediaType{"application/json": {Schema: schemaOf[ExecResult](a)}},
+		}},
 	}, server.Route{MaxBody: server.MaxDataBody}, x.execute)
 	routeReply(a, huma.Operation{
 		OperationID: "execute-stream", Method: http.MethodPost, Path: "/sandboxes/{id}/execute/stream", Summary: "Run a command and follow its output", Tags: tags,
