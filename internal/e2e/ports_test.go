@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -144,6 +145,56 @@ time.sleep(1000)
 		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		if n, err := c.Read(make([]byte, 1)); err == nil {
 			t.Errorf("read %d bytes of nobody", n)
+		}
+	}
+}
+
+// TestPortFlood: clients that write to a server that reads nothing, and a server
+// that writes to clients that read nothing, are held up. They take a bounded part
+// of the sandbox's memory, which goes on.
+func TestPortFlood(t *testing.T) {
+	const many = 200
+	box := NewBox(t, sandbox.Limits{Memory: 256 * sandbox.MiB})
+	serveInside(t, box, 8000, `
+import socket, time
+s = socket.socket(); s.bind(("127.0.0.1", 8000)); s.listen(300)
+held = []
+while True: held.append(s.accept()[0])
+`)
+	piece := make([]byte, 64<<10)
+	var written atomic.Int64
+	var clients sync.WaitGroup
+	for range many {
+		c, err := box.Session().DialPort(t.Context(), 8000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		clients.Go(func() {
+			for {
+				n, err := c.Write(piece)
+				written.Add(int64(n))
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	settle(t, &written)
+	t.Logf("%d MiB were written", written.Load()>>20)
+	box.Want("alive\n", "echo alive")
+}
+
+// settle waits until a count stays the same for a while.
+func settle(t *testing.T, count *atomic.Int64) {
+	t.Helper()
+	last, since := count.Load(), time.Now()
+	for begun := time.Now(); time.Since(since) < 2*time.Second; time.Sleep(50 * time.Millisecond) {
+		if now := count.Load(); now != last {
+			last, since = now, time.Now()
+		}
+		if time.Since(begun) > 2*time.Minute {
+			t.Fatalf("%d bytes, and no end", last)
 		}
 	}
 }
