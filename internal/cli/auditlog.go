@@ -32,7 +32,7 @@ func (r *auditRow) cells() []string {
 	for _, name := range slices.Sorted(maps.Keys(r.Details)) {
 		details = append(details, name+"="+r.Details[name])
 	}
-	return []string{r.Time.Local().Format(time.DateTime), r.Action, r.Owner, r.KeyID, clip(r.Sandbox, shortID), r.Result, clip(strings.Join(details, " "), maxDetails)}
+	return []string{r.Time.Local().Format(time.DateTime), r.Action, r.Owner, r.KeyID, r.Sandbox[:min(len(r.Sandbox), shortID)], r.Result, clip(strings.Join(details, " "), maxDetails)}
 }
 
 const (

@@ -92,19 +92,24 @@ func (q *request) again(n int, err error) (wait time.Duration, ok bool) {
 	repeatable := q.method == http.MethodGet || q.method == http.MethodHead || q.header.Get(idempotencyKey) != ""
 	wait = 100 * time.Millisecond << (n - 1)
 	var refused *apiError
-	var dial *net.OpError
 	switch {
 	case errors.As(err, &refused):
 		// A server that counts requests has done nothing for this one.
 		ok = refused.Code == "rate_limited" || repeatable && refused.Code == "unavailable"
 		wait = max(wait, refused.retryAfter)
 		return wait, ok && refused.retryAfter <= maxRetryWait
-	case errors.As(err, &dial) && dial.Op == "dial":
-		return 0, false // nobody is there
+	case nobodyThere(err):
+		return 0, false
 	default:
 		var lost *unreachableError
 		return wait, repeatable && errors.As(err, &lost)
 	}
+}
+
+// nobodyThere reports whether a request did not get as far as to a server.
+func nobodyThere(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
 const idempotencyKey = "Idempotency-Key"

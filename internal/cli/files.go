@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -36,11 +37,32 @@ func (f *fileRow) cells(name string) []string {
 		}
 		return name
 	}
-	kind := map[string]string{"file": "-", "dir": "d", "symlink": "l", "fifo": "p", "socket": "s", "device": "c"}[f.Type]
 	if f.Target != "" {
 		name += " -> " + f.Target
 	}
-	return []string{kind + f.Mode, owner(f.User, f.UID) + ":" + owner(f.Group, f.GID), size(f.Size), ago(f.Mtime), name}
+	return []string{f.mode(), owner(f.User, f.UID) + ":" + owner(f.Group, f.GID), size(f.Size), ago(f.Mtime), name}
+}
+
+// mode is the kind and the permissions, as ls has them.
+func (f *fileRow) mode() string {
+	kind := map[string]string{"file": "-", "dir": "d", "symlink": "l", "fifo": "p", "socket": "s", "device": "c"}[f.Type]
+	bits, err := strconv.ParseUint(f.Mode, 8, 32)
+	if err != nil {
+		return f.Mode
+	}
+	letters := []byte(fs.FileMode(bits & 0o777).String()[1:])
+	for i, special := range []string{"tT", "sS", "sS"} { // from the right: sticky, setgid, setuid
+		at := len(letters) - 1 - 3*i
+		if bits&(0o1000<<i) == 0 {
+			continue
+		}
+		if letters[at] == 'x' {
+			letters[at] = special[0]
+		} else {
+			letters[at] = special[1]
+		}
+	}
+	return kind + string(letters)
 }
 
 // filesFlags are the options that commands about files have in common.

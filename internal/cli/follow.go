@@ -42,12 +42,12 @@ const (
 // follow runs a command and shows its output.
 func (a *App) follow(ctx context.Context, r *remote, box string, f *execFlags, w *execWish) error {
 	fo := &following{app: a, r: r, box: box, inSession: f.session != ""}
-	if f.stdin {
-		w.OpenStdin = true
-		fo.in = &pump{r: r, in: a.Stdin}
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if f.stdin {
+		w.OpenStdin = true
+		fo.in = &pump{r: r, in: a.Stdin, fail: cancel}
+	}
 	stop := fo.passSignals(ctx, cancel)
 	defer stop()
 	resp, err := r.send(ctx, http.MethodPost, inSandbox(box, "execute", "stream")+"?encoding=base64", w)
@@ -57,7 +57,10 @@ func (a *App) follow(ctx context.Context, r *remote, box string, f *execFlags, w
 	if fo.id() != "" {
 		err = fo.resume(ctx, err)
 	}
-	if goesOn(err) {
+	switch {
+	case goesOn(err) && ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case goesOn(err):
 		err = fmt.Errorf("follow the command: %w", err)
 	}
 	return a.orInterrupted(ctx, err)
@@ -113,9 +116,6 @@ func (f *following) begin(ctx context.Context, execID string) {
 func (f *following) resume(ctx context.Context, err error) error {
 	hint := fmt.Errorf("the server went away and the command may go on; then its output is in: agentbox logs -f %s %s", f.box, f.id())
 	for said := false; goesOn(err) && ctx.Err() == nil; {
-		if f.in.lost() {
-			return fmt.Errorf("input was on its way and may be lost: %w", hint)
-		}
 		if !said {
 			fmt.Fprintf(f.app.Stderr, "agentbox: %v; waiting for it to come back\n", err)
 			said = true
@@ -123,7 +123,7 @@ func (f *following) resume(ctx context.Context, err error) error {
 		var resp *http.Response
 		if resp, err = f.r.comesBack(ctx, f.output()); err != nil {
 			var refused *apiError
-			if errors.As(err, &refused) && !goesOn(err) {
+			if ctx.Err() != nil || errors.As(err, &refused) {
 				return err
 			}
 			return hint

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,9 +38,25 @@ forward leads a port of this machine there.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return listed(a, cmd, &f, inSandbox(args[0], "ports"), url.Values{}, nil, []string{"PORT", "ADDRESS", "UID", "PID", "PROCESS"}, func(p *portRow) []string {
-				return []string{strconv.Itoa(int(p.Port)), p.Address, strconv.Itoa(p.UID), strconv.Itoa(p.Pid), p.Process}
-			})
+			r, err := a.remote(cmd)
+			if err != nil {
+				return err
+			}
+			var all struct {
+				Items     []portRow `json:"items"`
+				Truncated bool      `json:"truncated"`
+			}
+			if err := a.shown(cmd, r, inSandbox(args[0], "ports"), f.json, &all); err != nil || f.json {
+				return err
+			}
+			t := a.table("PORT", "ADDRESS", "UID", "PID", "PROCESS")
+			for _, p := range all.Items {
+				t.row(strconv.Itoa(int(p.Port)), p.Address, strconv.Itoa(p.UID), strconv.Itoa(p.Pid), p.Process)
+			}
+			if all.Truncated {
+				a.warn(errors.New("there are more"))
+			}
+			return t.flush()
 		},
 	}
 	f.addJSON(cmd)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync/atomic"
 	"time"
 )
 
@@ -14,10 +13,10 @@ import (
 // Each is answered: so it is known what has arrived, and no proxy on the way holds
 // back what was typed.
 type pump struct {
-	r      *remote
-	path   string // of the command's input
-	in     io.Reader
-	unsure atomic.Bool // a request was sent and not answered
+	r    *remote
+	path string // of the command's input
+	in   io.Reader
+	fail func(error) // is told when nobody knows what has arrived
 }
 
 const (
@@ -28,9 +27,6 @@ const (
 	pumpGather = 2 * time.Millisecond
 	pumpChunk  = 64 << 10
 )
-
-// lost reports whether nobody knows how much of the input has arrived.
-func (p *pump) lost() bool { return p != nil && p.unsure.Load() }
 
 // run passes on all input. It ends when the command takes no more, too: its end
 // is told elsewhere.
@@ -49,25 +45,41 @@ func (p *pump) run(ctx context.Context) {
 		if last {
 			body = bytes.NewReader(b.rest)
 		}
-		if ctx.Err() != nil || !p.send(body, last) || last {
+		if ctx.Err() != nil || !p.send(ctx, body, last) || last {
 			return
 		}
 	}
 }
 
-// send sends a part of the input and reports whether it was taken.
-func (p *pump) send(body io.Reader, eof bool) bool {
+// send sends a part of the input and reports whether it was taken. A server that
+// is away has taken nothing of it.
+func (p *pump) send(ctx context.Context, body io.Reader, eof bool) bool {
 	path := p.path
 	if eof {
 		path += "?eof=1"
 	}
-	p.unsure.Store(true)
 	q := request{method: http.MethodPost, path: path, body: body, header: http.Header{"Content-Type": {"application/octet-stream"}}}
-	err := p.r.callWith(context.Background(), q, nil) // it ends with the command
-	var refused *apiError
-	p.unsure.Store(err != nil && !errors.As(err, &refused))
-	return err == nil
+	for end := time.Now().Add(backWithin); ; {
+		err := p.r.callWith(ctx, q, nil)
+		var refused *apiError
+		switch {
+		case err == nil:
+			return true
+		case errors.As(err, &refused) && refused.Code != "unavailable":
+			return false // the command takes no more, or has ended
+		case !nobodyThere(err) || time.Now().After(end):
+			p.fail(errInputLost)
+			return false
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
+
+var errInputLost = errors.New("the server went away while input was on its way to the command, which may go on without it")
 
 func readChunks(ctx context.Context, in io.Reader, chunks chan<- []byte) {
 	defer close(chunks)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -21,53 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
-
-// dial opens a WebSocket.
-func (r *remote) dial(ctx context.Context, path string, query url.Values) (*websocket.Conn, error) {
-	h := http.Header{}
-	r.authorize(h)
-	late, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	ws, resp, err := websocket.Dial(late, r.base+apiPrefix+path+"?"+query.Encode(), &websocket.DialOptions{HTTPClient: r.client, HTTPHeader: h})
-	switch {
-	case err == nil:
-		ws.SetReadLimit(maxMessage)
-		return ws, nil
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case resp == nil || resp.StatusCode < http.StatusMultipleChoices:
-		return nil, r.unreachable(err)
-	}
-	answer, _ := io.ReadAll(resp.Body) // it is in memory
-	return nil, r.refusal(ctx, path, resp, answer)
-}
-
-const (
-	// maxMessage bounds what a server sends at once, in bytes.
-	maxMessage = 4 << 20
-	// pingEvery is how often a connection is tried that has nothing to say.
-	pingEvery = 15 * time.Second
-)
-
-// keepAlive returns when nobody is at the other end any more, or ctx is done.
-// Something must read from the connection meanwhile.
-func keepAlive(ctx context.Context, ws *websocket.Conn) {
-	t := time.NewTicker(pingEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		ask, cancel := context.WithTimeout(ctx, pingEvery)
-		err := ws.Ping(ask)
-		cancel()
-		if err != nil {
-			return
-		}
-	}
-}
 
 // terminal is a command with a terminal that this process's is joined to.
 type terminal struct {
@@ -106,21 +58,28 @@ func (a *App) execOnTerminal(ctx context.Context, r *remote, box string, f *exec
 		return a.orInterrupted(ctx, err)
 	}
 	t := &terminal{app: a, r: r, box: box, execID: e.ExecID}
-	if f.stdin {
-		var restore func()
-		t.raw, restore = makeRaw(a.Stdin)
-		defer restore()
-	}
-	stopSize := t.watchSize(ctx)
-	defer stopSize()
-	end, err := t.run(ctx, cancel, f.stdin)
-	if ctx.Err() != nil && end == nil {
-		t.hangUp(ctx)
-	}
+	end, err := t.use(ctx, cancel, f.stdin)
 	if err != nil {
 		return a.orInterrupted(ctx, err)
 	}
 	return a.ended(end)
+}
+
+// use joins this process's terminal to the command's until that has ended. Then
+// the terminal is as it was, however it ended.
+func (t *terminal) use(ctx context.Context, cancel context.CancelCauseFunc, stdin bool) (end *execEnd, err error) {
+	if stdin {
+		var restore func()
+		t.raw, restore = makeRaw(t.app.Stdin)
+		defer restore()
+	}
+	stop := watchTerminal(ctx, func() { t.resize(ctx) })
+	defer stop()
+	end, err = t.run(ctx, cancel, stdin)
+	if ctx.Err() != nil && end == nil {
+		t.hangUp(ctx)
+	}
+	return end, err
 }
 
 // run joins the terminal until the command has ended, again when the server was
@@ -287,11 +246,6 @@ func (t *terminal) resize(ctx context.Context) {
 	}
 	text := fmt.Sprintf(`{"type":"resize","cols":%d,"rows":%d}`, cols, rows)
 	_ = ws.Write(ctx, websocket.MessageText, []byte(text)) // the next change tries again
-}
-
-// watchSize passes changes of the terminal's size on until stop is called.
-func (t *terminal) watchSize(ctx context.Context) (stop func()) {
-	return watchTerminal(ctx, func() { t.resize(ctx) })
 }
 
 // watchTerminal calls f at each change of the terminal's size until stop is called.
