@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -109,7 +110,8 @@ func (q *request) again(n int, err error) (wait time.Duration, ok bool) {
 // nobodyThere reports whether a request did not get as far as to a server.
 func nobodyThere(err error) bool {
 	var dial *net.OpError
-	return errors.As(err, &dial) && dial.Op == "dial"
+	var stranger *tls.CertificateVerificationError
+	return errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &stranger)
 }
 
 const idempotencyKey = "Idempotency-Key"

@@ -74,7 +74,7 @@ func (a *App) cp(ctx context.Context, cmd *cobra.Command, src, dst string) error
 // splitBox cuts SANDBOX:PATH. What begins like a path is one.
 func splitBox(s string) (name, path string, ok bool) {
 	name, path, ok = strings.Cut(s, ":")
-	if !ok || !boxName.MatchString(name) && len(name) != 64 {
+	if !ok || !boxName().MatchString(name) && len(name) != 64 {
 		return "", s, false
 	}
 	return name, path, true

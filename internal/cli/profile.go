@@ -54,7 +54,7 @@ func (a *App) profileAdd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if args[0] == localProfile || !boxName.MatchString(args[0]) {
+			if args[0] == localProfile || !boxName().MatchString(args[0]) {
 				return &sandbox.InvalidError{Field: "name", Value: args[0], Allowed: "1 to 63 letters, digits and any of _ . -, but not " + localProfile}
 			}
 			p, err := readProfiles()

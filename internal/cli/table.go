@@ -74,8 +74,8 @@ func span(d time.Duration) string {
 		return fmt.Sprintf("%ds", d/time.Second)
 	case d < time.Hour:
 		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 10*time.Hour:
-		return strings.TrimSuffix(fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute), "0m")
+	case d < 10*time.Hour && d%time.Hour >= time.Minute:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
 	case d < 2*day:
 		return fmt.Sprintf("%dh", d/time.Hour)
 	default:
