@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"agentbox/internal/config"
@@ -99,6 +100,7 @@ are destroyed. Settings come from a file, variables and flags: docs/CONFIG.md.`,
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
+			defer context.AfterFunc(ctx, func() { tellSystemd(daemon.SdNotifyStopping) })()
 			return a.serve(ctx, loaded)
 		},
 	}
@@ -121,7 +123,10 @@ func (a *App) serve(ctx context.Context, loaded *config.Loaded) error {
 	}
 	err = a.Local.Serve(ctx, &loaded.Config, DaemonHooks{
 		Version: version, Log: a.logger(loaded.Log), Pull: image.PullOptions{Registry: opts},
-		Up:       func(d DaemonUp) { a.up(d, keyCreation(&loaded.Config)) },
+		Up: func(d DaemonUp) {
+			a.up(d, keyCreation(&loaded.Config))
+			tellSystemd(daemon.SdNotifyReady)
+		},
 		FirstKey: os.Getenv(journalVariable) == "",
 		EnsureImage: func(ctx context.Context, images *image.Store, name string) error {
 			_, err := a.ensureImage(ctx, images, name, pullMissing)
@@ -133,6 +138,10 @@ func (a *App) serve(ctx context.Context, loaded *config.Loaded) error {
 	}
 	return nil // it was told to end, and did
 }
+
+// tellSystemd tells who started the server in a unit of the type notify; see
+// sd_notify(3). Where nobody listens that is none of the server's business.
+func tellSystemd(state string) { _, _ = daemon.SdNotify(false, state) }
 
 func (a *App) logger(l config.Log) *slog.Logger {
 	var level slog.Level

@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,6 +76,43 @@ func TestServeSaysHowToBeginElsewhere(t *testing.T) {
 			StartDaemon(t, args...).tryCurl("")
 		})
 	}
+}
+
+// TestServeAsUnit: systemd hears when the server is ready and when it stops, and
+// its journal gets no key.
+func TestServeAsUnit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	systemd, err := net.ListenPacket("unixgram", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer systemd.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	t.Setenv("JOURNAL_STREAM", "8:12345")
+	d := StartDaemon(t)
+	hears := func(want string) {
+		t.Helper()
+		b := make([]byte, 256)
+		if err := systemd.SetReadDeadline(time.Now().Add(10*time.Second + Slack())); err != nil {
+			t.Fatal(err)
+		}
+		n, _, err := systemd.ReadFrom(b)
+		if err != nil || string(b[:n]) != want {
+			t.Errorf("systemd hears %q, %v; want %q", b[:n], err, want)
+		}
+	}
+	hears("READY=1")
+	resp, err := http.Get(d.URL + "/readiness")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 200 || strings.Contains(d.Said, "abx_") {
+		t.Errorf("when it is ready /readiness says %d, and it said\n%s", resp.StatusCode, d.Said)
+	}
+	d.Stop()
+	hears("STOPPING=1")
+	d.Start()
 }
 
 // selfSigned makes a certificate for the name agentbox.example.
