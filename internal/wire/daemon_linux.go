@@ -167,7 +167,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 	}
 	h := d.cfg.HTTP
 	opts := server.Options{
-		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth,
+		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth, Ready: d.ready,
 		HeaderTimeout: h.HeaderTimeout, BodyTimeout: h.BodyTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
 		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace,
 	}
@@ -186,6 +186,10 @@ func (d *daemon) openServer(context.Context) (err error) {
 	})
 	return nil
 }
+
+// ready: what can't be recorded is not done, so a daemon that can't record is of
+// little use.
+func (d *daemon) ready(context.Context) error { return d.audit.Err() }
 
 // operatorImages pulls with the operator's settings for registries.
 type operatorImages struct {
