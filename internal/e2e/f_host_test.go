@@ -232,7 +232,7 @@ func TestF19(t *testing.T) {
 		}
 	}
 	d.Dir = small
-	d.keep(t)
+	d.begin(t)
 	box := d.Box(d.Make(nil))
 	long := make(chan *sandbox.Result, 1)
 	go func() {

@@ -190,9 +190,12 @@ func (d *Daemon) Make(fields map[string]any) string {
 	if fields == nil {
 		fields = map[string]any{}
 	}
-	var sb served
+	var sb struct {
+		ID     string          `json:"id"`
+		Detail json.RawMessage `json:"detail"`
+	}
 	if code := d.Do(d.Key, "POST", "/sandboxes", encode(d.t, fields), &sb); code != http.StatusCreated {
-		d.t.Fatalf("make a sandbox: %d %+v", code, sb)
+		d.t.Fatalf("make a sandbox: %d %s", code, sb.Detail)
 	}
 	return sb.ID
 }

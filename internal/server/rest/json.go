@@ -17,12 +17,20 @@ const maxDepth = 32
 // refused. huma asks twice: first for any value, to check it against the
 // schema, then for the type.
 func unmarshal(data []byte, v any) error {
-	if _, first := v.(*any); first {
-		if err := unambiguous(data); err != nil {
-			return err
-		}
+	any, first := v.(*any)
+	if !first {
+		return json.Unmarshal(data, v)
 	}
-	return json.Unmarshal(data, v)
+	if err := unambiguous(data); err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber() // some are too large for a float
+	if err := d.Decode(any); err != nil {
+		return err
+	}
+	*any = plain(*any)
+	return nil
 }
 
 var (
@@ -85,10 +93,12 @@ func step(open []map[string]bool, t json.Delim) ([]map[string]bool, error) {
 
 // marshal writes an answer. A client that is gone is no error of ours.
 func marshal(w io.Writer, v any) error {
+	if r, ok := v.(ExecResult); ok && r.kept != nil {
+		_ = r.writeJSON(w)
+		return nil
+	}
 	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	if err := encode(&b, v); err != nil {
 		return err
 	}
 	_, _ = w.Write(b.Bytes())
