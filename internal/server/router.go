@@ -75,7 +75,11 @@ func (rt *Router) Routes() []Route {
 // enter puts a route behind the gate.
 func (rt *Router) enter(route Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller, err := rt.gate.Enter(r, route.Access)
+		access := route.Access
+		if route.Local && !auth.IsLocal(r.Context()) {
+			access = auth.NeedKey // as for any path that is no route
+		}
+		caller, err := rt.gate.Enter(r, access)
 		if err != nil {
 			rt.refuse(w, r, err)
 			return

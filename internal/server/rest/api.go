@@ -142,6 +142,7 @@ func route[I, O any](a *API, op huma.Operation, r server.Route, f func(ctx conte
 	registry := a.huma.OpenAPI().Components.Schemas
 	op.Metadata = map[string]any{routeKey: r, registryKey: registry}
 	op.MaxBodyBytes = -1 // the router bounds bodies
+	op.Middlewares = append(op.Middlewares, a.oneQuery)
 	op.Security = []map[string][]string{{"bearer": {}}, {"header": {}}}
 	responses := errorResponses(registry)
 	maps.Copy(responses, op.Responses)
