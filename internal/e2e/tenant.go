@@ -190,7 +190,7 @@ func (c *Tenant) Write(id, path, content string) Answer {
 }
 
 // Raw sends bytes that need be no request and gives what comes back until the
-// daemon closes, or until it waits for more.
+// daemon closes. Unless they ask it to, they are all that it gets.
 func (d *Daemon) Raw(request string) string {
 	d.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(d.URL, "http://"))
@@ -200,7 +200,9 @@ func (d *Daemon) Raw(request string) string {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(30*time.Second + Slack()))
 	_, _ = io.WriteString(conn, request) // it may be cut off before its end
-	_ = conn.(*net.TCPConn).CloseWrite() // so is a connection that is broken
+	if !strings.Contains(request, "Connection: close\r\n") {
+		_ = conn.(*net.TCPConn).CloseWrite() // the daemon may have closed it all
+	}
 	text, _ := io.ReadAll(bufio.NewReader(io.LimitReader(conn, 1<<20)))
 	return string(text)
 }

@@ -46,8 +46,9 @@ type Route struct {
 // because JSON grows severalfold in memory; routes that carry data say more.
 const MaxBody = 1 << 20
 
-// MaxDataBody is the bound of bodies that carry data in JSON, in bytes.
-const MaxDataBody = 64 << 20
+// MaxDataBody is the bound of bodies that carry data in JSON, in bytes. More than
+// that goes through routes whose bodies are the data, and are held by nobody.
+const MaxDataBody = 16 << 20
 
 // Router has all routes. They are added before the first request.
 type Router struct {
