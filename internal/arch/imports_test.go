@@ -32,6 +32,7 @@ var layers = []struct {
 	{"agentbox/internal/peercred", []string{"golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/auth/authtest", []string{"agentbox/internal/auth", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server/rest", []string{"agentbox/internal/failpoint", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/server", "agentbox/internal/nearest", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/shell", "github.com/danielgtaylor/huma/v2/...", "github.com/coder/websocket", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/server/rest/resttest", nil},
 	{"agentbox/internal/server", []string{"agentbox/internal/sandbox", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/ids", "github.com/prometheus/client_golang/prometheus/...", "golang.org/x/sync/errgroup", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/auth", []string{"agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/peercred", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/audit", []string{"agentbox/internal/sandbox"}},
@@ -76,7 +77,7 @@ var layers = []struct {
 	// Wiring: may import everything of ours, but not gVisor itself.
 	{"agentbox/internal/wire", []string{"agentbox/internal/..."}},
 	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire", "golang.org/x/sys/unix"}},
-	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "github.com/coder/websocket", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/bench", []string{"agentbox/internal/...", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/arch", nil},
 }
@@ -89,12 +90,12 @@ var testRows = map[string][]string{
 	"agentbox/internal/runtime/gvisor": {"agentbox/internal/runtime/runtimetest", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/image/...", "agentbox/internal/programs"},
 	"agentbox/internal/image/erofs":    {"agentbox/internal/image/erofs/erofstest"},
 	"agentbox/internal/image":          {"agentbox/internal/image/erofs/erofstest", "github.com/google/go-containerregistry/pkg/..."},
-	"agentbox/internal/e2e":            {"github.com/google/go-containerregistry/pkg/..."},
+	"agentbox/internal/e2e":            {"github.com/google/go-containerregistry/pkg/...", "modernc.org/sqlite"},
 	"agentbox/internal/local":          {"agentbox/internal/runtime/fake", "agentbox/internal/transfer"},
-	"agentbox/internal/manager":        {"agentbox/internal/runtime/fake", "agentbox/internal/store"},
+	"agentbox/internal/manager":        {"agentbox/internal/runtime/fake", "agentbox/internal/store", "modernc.org/sqlite"},
 	"agentbox/internal/volume":         {"agentbox/internal/store"},
 	"agentbox/internal/auth":           {"agentbox/internal/auth/authtest"},
-	"agentbox/internal/server/rest":    {"agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store"},
+	"agentbox/internal/server/rest":    {"agentbox/internal/server/rest/resttest", "agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store"},
 	"agentbox/internal/server":         {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
 }

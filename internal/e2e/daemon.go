@@ -169,8 +169,8 @@ type Call struct {
 	Header map[string]string
 }
 
-// Answer is what a daemon said.
-type Answer struct {
+// Reply is what a daemon said.
+type Reply struct {
 	Code   int
 	Header http.Header
 	Body   []byte
@@ -178,10 +178,10 @@ type Answer struct {
 
 // Try sends a request to a daemon that may die of it. It may be used by many
 // goroutines, while nobody starts the daemon anew.
-func (d *Daemon) Try(c Call) (Answer, error) {
+func (d *Daemon) Try(c Call) (Reply, error) {
 	r, err := http.NewRequestWithContext(d.t.Context(), c.Method, d.URL+"/api/v1"+c.Path, strings.NewReader(c.Body))
 	if err != nil {
-		return Answer{}, err
+		return Reply{}, err
 	}
 	if c.Key != "" {
 		r.Header.Set("Authorization", "Bearer "+c.Key)
@@ -194,11 +194,11 @@ func (d *Daemon) Try(c Call) (Answer, error) {
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return Answer{}, err
+		return Reply{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	return Answer{resp.StatusCode, resp.Header, body}, err
+	return Reply{resp.StatusCode, resp.Header, body}, err
 }
 
 // Run calls the binary as a client of the daemon, by its local socket.

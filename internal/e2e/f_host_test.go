@@ -428,7 +428,7 @@ func TestF25(t *testing.T) {
 			}
 			mu.Lock()
 			var p *Problem
-			switch id := idOf(body); {
+			switch id := idIn(body); {
 			case asProblem(err, &p):
 				t.Errorf("%s: %v", key, err)
 			case err != nil:
@@ -453,7 +453,7 @@ func TestF25(t *testing.T) {
 	}
 }
 
-func idOf(body []byte) string {
+func idIn(body []byte) string {
 	_, rest, _ := bytes.Cut(body, []byte(`"id":"`))
 	id, _, _ := bytes.Cut(rest, []byte(`"`))
 	return string(id)

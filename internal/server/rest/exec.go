@@ -106,7 +106,7 @@ type Command struct {
 	Workdir     string            `json:"workdir,omitempty" maxLength:"4095" doc:"Where; default: the sandbox's directory."`
 	Env         map[string]string `json:"env,omitempty" doc:"Added to the sandbox's environment."`
 	User        string            `json:"user,omitempty" maxLength:"128" doc:"Who runs it, a name or number, optionally with :group; default: the sandbox's user."`
-	Stdin       string            `json:"stdin,omitempty" doc:"Its input, as a text."`
+	Stdin       string            `json:"stdin,omitempty" doc:"Its input, as a text. A request has at most 16 MiB; more goes to the stdin of the command."`
 	StdinBase64 []byte            `json:"stdin_base64,omitempty" doc:"Its input, as bytes, instead of stdin."`
 	OpenStdin   Bool              `json:"open_stdin,omitempty" doc:"Leave its input open behind stdin: more comes by execs/{exec}/stdin, or from a terminal."`
 	Timeout     *Duration         `json:"timeout,omitempty" doc:"After it the command and all that it started is killed. Default: an hour, at most 24 hours; for a detached command none."`

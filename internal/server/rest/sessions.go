@@ -126,6 +126,9 @@ func (s *sessionRoutes) remove(ctx context.Context, c sandbox.Caller, in *sessio
 // sessionCommand is what a session runs; what a session can't change for one
 // command is refused.
 func sessionCommand(q *Command) (shell.Command, error) {
+	if err := sandbox.CheckID("session", q.Session); err != nil {
+		return shell.Command{}, err
+	}
 	cmd, _, err := q.command()
 	if err != nil {
 		return shell.Command{}, err
