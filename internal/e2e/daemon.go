@@ -24,6 +24,8 @@ type Daemon struct {
 	args []string
 	cmd  *exec.Cmd
 	logs *lockedBuffer
+	// adjust changes how the program is called; nil: not.
+	adjust func(*exec.Cmd)
 
 	URL string
 	// Key is the first one: an admin's of the default owner. Empty without keys.
@@ -77,6 +79,9 @@ func (d *Daemon) StartWith(env ...string) error {
 	d.cmd = exec.Command(Binary(d.t), args...)
 	d.cmd.Env = append(append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir), env...)
 	d.cmd.Stderr = d.logs
+	if d.adjust != nil {
+		d.adjust(d.cmd)
+	}
 	stdout, err := d.cmd.StdoutPipe()
 	if err != nil {
 		d.t.Fatal(err)
