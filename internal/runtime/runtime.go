@@ -116,6 +116,9 @@ type Spec struct {
 	Require []string
 	// Labels are kept with the sandbox and returned by List.
 	Labels map[string]string
+	// Mounts are directories of the host that the sandbox sees. Without any there
+	// is nothing of the host's files in it, and no process that could open some.
+	Mounts []Mount
 }
 
 // Image is a root file system as back ends take it: one EROFS file that holds
