@@ -46,16 +46,21 @@ func (s *System) As(user string, f func(agent.FS) error) error {
 	return f(s.disk.as(who, dir))
 }
 
-func (d *disk) as(who cred, dir string) *view { return &view{d, who, dir} }
+func (d *disk) as(who cred, dir string) *view { return &view{d: d, who: who, dir: dir} }
 
 // view is the disk with the rights of one user.
 type view struct {
 	d   *disk
 	who cred
 	dir string // where relative paths begin
+	// readOnly: nobody may change anything.
+	readOnly bool
 }
 
 func (v *view) may(n *node, want uint32) error {
+	if v.readOnly && want&mayWrite != 0 {
+		return syscall.EROFS
+	}
 	if v.who.uid == 0 {
 		return nil
 	}
@@ -187,8 +192,9 @@ func (v *view) do(op, p string, f func() error) error {
 }
 
 func (v *view) Stat(p string, follow bool) (info *guestv1.FileInfo, err error) {
+	v, in := v.at(p)
 	err = v.do("stat", p, func() error {
-		at, err := v.existing(p, follow)
+		at, err := v.existing(in, follow)
 		if err == nil {
 			info = v.d.info(p, path.Base(p), at.node)
 		}
@@ -210,8 +216,9 @@ func (v *view) Names(p, after string, limit int) (names []string, more bool, err
 
 // names lists a directory, sorted bytewise.
 func (v *view) names(p string) (names []string, err error) {
+	v, in := v.at(p)
 	err = v.do("readdir", p, func() error {
-		at, err := v.existing(p, true)
+		at, err := v.existing(in, true)
 		switch {
 		case err != nil:
 			return err
@@ -228,8 +235,9 @@ func (v *view) names(p string) (names []string, err error) {
 }
 
 func (v *view) Readlink(p string) (target string, err error) {
+	v, in := v.at(p)
 	err = v.do("readlink", p, func() error {
-		at, err := v.existing(p, false)
+		at, err := v.existing(in, false)
 		if err == nil && !at.node.is(syscall.S_IFLNK) {
 			err = syscall.EINVAL
 		}
@@ -242,8 +250,9 @@ func (v *view) Readlink(p string) (target string, err error) {
 }
 
 func (v *view) Mkdir(p string, mode uint32) error {
+	v, in := v.at(p)
 	return v.do("mkdir", p, func() error {
-		at, err := v.vacant(p)
+		at, err := v.vacant(in)
 		if err == nil {
 			v.d.link(at.dir, at.name, v.d.newNode(syscall.S_IFDIR|mode&0o7777, v.who))
 		}
@@ -252,8 +261,9 @@ func (v *view) Mkdir(p string, mode uint32) error {
 }
 
 func (v *view) Symlink(target, p string) error {
+	v, in := v.at(p)
 	return v.do("symlink", p, func() error {
-		at, err := v.vacant(p)
+		at, err := v.vacant(in)
 		if err == nil {
 			n := v.d.newNode(syscall.S_IFLNK|0o777, v.who)
 			n.target = target
@@ -264,12 +274,17 @@ func (v *view) Symlink(target, p string) error {
 }
 
 func (v *view) Link(old, p string) error {
+	source, oldIn := v.at(old)
+	v, in := v.at(p)
+	if source.d != v.d {
+		return &os.LinkError{Op: "link", Old: old, New: p, Err: syscall.EXDEV}
+	}
 	v.d.mu.Lock()
 	defer v.d.mu.Unlock()
-	from, err := v.existing(old, false)
+	from, err := v.existing(oldIn, false)
 	var to place
 	if err == nil {
-		to, err = v.vacant(p)
+		to, err = v.vacant(in)
 	}
 	if err == nil && from.node.is(syscall.S_IFDIR) {
 		err = syscall.EPERM
@@ -285,15 +300,20 @@ func (v *view) Link(old, p string) error {
 // owned resolves p to something that the user may change the attributes of.
 func (v *view) owned(p string, follow bool) (place, error) {
 	at, err := v.existing(p, follow)
-	if err == nil && v.who.uid != 0 && v.who.uid != at.node.owner.uid {
+	switch {
+	case err != nil:
+	case v.readOnly:
+		err = syscall.EROFS
+	case v.who.uid != 0 && v.who.uid != at.node.owner.uid:
 		err = syscall.EPERM
 	}
 	return at, err
 }
 
 func (v *view) Chmod(p string, mode uint32) error {
+	v, in := v.at(p)
 	return v.do("chmod", p, func() error {
-		at, err := v.owned(p, true)
+		at, err := v.owned(in, true)
 		if err == nil {
 			at.node.mode = at.node.mode&syscall.S_IFMT | mode&0o7777
 			v.d.notify(at.dir, guestv1.WatchKind_WATCH_KIND_CHMOD, at.name, at.node)
@@ -303,11 +323,14 @@ func (v *view) Chmod(p string, mode uint32) error {
 }
 
 func (v *view) Chown(p string, uid, gid int) error {
+	v, in := v.at(p)
 	return v.do("chown", p, func() error {
-		at, err := v.existing(p, false)
+		at, err := v.existing(in, false)
 		switch {
 		case err != nil:
 			return err
+		case v.readOnly:
+			return syscall.EROFS
 		case v.who.uid != 0:
 			return syscall.EPERM
 		}
@@ -324,8 +347,9 @@ func (v *view) Chown(p string, uid, gid int) error {
 func (v *view) Owner(spec string) (uid, gid int, err error) { return v.d.users.owner(spec) }
 
 func (v *view) Chtimes(p string, mtime time.Time) error {
+	v, in := v.at(p)
 	return v.do("chtimes", p, func() error {
-		at, err := v.owned(p, false)
+		at, err := v.owned(in, false)
 		if err == nil {
 			at.node.mtime = mtime
 		}
@@ -334,8 +358,9 @@ func (v *view) Chtimes(p string, mtime time.Time) error {
 }
 
 func (v *view) Remove(p string) error {
+	v, in := v.at(p)
 	return v.do("remove", p, func() error {
-		at, err := v.existing(p, false)
+		at, err := v.existing(in, false)
 		if err != nil {
 			return err
 		}
