@@ -31,7 +31,7 @@ var layers = []struct {
 	{"agentbox/internal/nearest", nil},
 	{"agentbox/internal/peercred", []string{"golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/auth/authtest", []string{"agentbox/internal/auth", "github.com/containerd/errdefs"}},
-	{"agentbox/internal/server/rest", []string{"agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/server", "agentbox/internal/nearest", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/shell", "github.com/danielgtaylor/huma/v2/...", "github.com/coder/websocket", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/server/rest", []string{"agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/volume", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/server", "agentbox/internal/nearest", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/shell", "github.com/danielgtaylor/huma/v2/...", "github.com/coder/websocket", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server", []string{"agentbox/internal/sandbox", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/ids", "github.com/prometheus/client_golang/prometheus/...", "golang.org/x/sync/errgroup", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/auth", []string{"agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/peercred", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/audit", []string{"agentbox/internal/sandbox"}},
@@ -57,7 +57,7 @@ var layers = []struct {
 	{"agentbox/cmd/agentbox-guest", []string{"agentbox/internal/guest/..."}},
 
 	// Back ends know the seam, never each other nor who calls them.
-	{"agentbox/internal/runtime", []string{"agentbox/internal/sandbox"}},
+	{"agentbox/internal/runtime", []string{"agentbox/internal/sandbox", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/runtime/fake/...", []string{"agentbox/internal/runtime", "agentbox/internal/runtime/fake/toyos", "agentbox/internal/sandbox", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/runtime/runtimetest", []string{"agentbox/internal/runtime", "agentbox/internal/sandbox", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/runtime/gvisor", []string{"agentbox/internal/runtime", "agentbox/internal/sandbox", "agentbox/internal/guest", "agentbox/internal/cgroup", "agentbox/internal/ids", "agentbox/internal/cleanup",
@@ -68,7 +68,7 @@ var layers = []struct {
 	{"agentbox/internal/control", []string{"agentbox/internal/owner", "agentbox/internal/peercred", "agentbox/internal/guest", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "google.golang.org/protobuf/proto", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/store", []string{"agentbox/internal/sandbox", "github.com/containerd/errdefs", "modernc.org/sqlite", "modernc.org/sqlite/lib"}},
 	{"agentbox/internal/live", []string{"agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/gen/guest/v1", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup", "github.com/containerd/errdefs"}},
-	{"agentbox/internal/manager", []string{"agentbox/internal/live", "agentbox/internal/ports", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "golang.org/x/sync/errgroup", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/manager", []string{"agentbox/internal/live", "agentbox/internal/volume", "agentbox/internal/ports", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "golang.org/x/sync/errgroup", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/shell", []string{"agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/local", []string{"agentbox/internal/live", "agentbox/internal/runtime", "agentbox/internal/owner", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup"}},
 	{"agentbox/internal/cli", []string{"agentbox/internal/local", "agentbox/internal/config", "agentbox/internal/control", "agentbox/internal/doctor", "agentbox/internal/image", "agentbox/internal/image/oci", "agentbox/internal/owner", "agentbox/internal/ports", "agentbox/internal/transfer", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/runtime", "agentbox/internal/ids", "github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs", "github.com/spf13/pflag"}},

@@ -69,7 +69,7 @@ func fingerprint(r sandbox.CreateRequest, key string) ([]byte, error) {
 	if key == "" {
 		return nil, nil
 	}
-	if err := checkKey(key); err != nil {
+	if err := sandbox.CheckIdempotencyKey(key); err != nil {
 		return nil, err
 	}
 	b, err := json.Marshal(r) // keys of maps are sorted
@@ -138,7 +138,7 @@ func record(c sandbox.Caller, r sandbox.CreateRequest, p plan) sandbox.Sandbox {
 	rec := sandbox.Sandbox{
 		UID: uid, Short: ids.Short(uid), Label: newLabel(), Name: r.Name, Aliases: r.Aliases, Owner: c.Owner,
 		Status: sandbox.Creating, Image: p.Image, User: p.User, Workdir: p.Workdir, Env: p.Env, Labels: maps.Clone(r.Labels),
-		Ports: slices.Clone(r.Ports), Limits: p.Limits, Require: p.Require, OnIdle: p.onIdle, IdleTimeout: p.idle, Lifetime: p.lifetime,
+		Volumes: slices.Clone(r.Volumes), Tenant: r.Tenant, Storage: p.storage, Ports: slices.Clone(r.Ports), Limits: p.Limits, Require: p.Require, OnIdle: p.onIdle, IdleTimeout: p.idle, Lifetime: p.lifetime,
 		Created: t, LastActivity: t, Epoch: 1,
 	}
 	if p.lifetime != sandbox.Never {
@@ -216,18 +216,22 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	b.release = release
 	b.mu.Unlock()
 	rec := b.snapshot()
+	mounts, unbounded, err := m.acquire(ctx, &rec)
+	if err != nil {
+		return err
+	}
 	open, got, err := m.listen(rec.Ports, true)
 	if err != nil {
 		return err
 	}
 	spec := p.Spec(rec.UID, img)
-	spec.Execs = m.policy.Execs
+	spec.Execs, spec.Mounts = m.policy.Execs, mounts
 	l, err := m.host.Create(ctx, spec)
 	if err != nil {
 		return errors.Join(err, closeAll(open))
 	}
 	err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) {
-		sb.Started, sb.NotEnforced, sb.ImageDigest = now().Round(0), m.Capabilities().NotEnforced, img.Digest
+		sb.Started, sb.NotEnforced, sb.ImageDigest = now().Round(0), append(m.Capabilities().NotEnforced, unbounded...), img.Digest
 		sb.ImagePath = img.Path
 		sb.User, sb.Workdir, sb.Env, sb.Ports = spec.User, spec.Workdir, spec.Env, got
 	})

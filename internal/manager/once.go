@@ -26,7 +26,7 @@ const (
 // so that the sandbox itself remembers, over restarts of the daemon, too. Another
 // command with the same key is a *sandbox.ReplayError.
 func startOnce(ctx context.Context, l *live.Box, key string, cmd sandbox.Command, out client.Output) (p *client.Process, again bool, err error) {
-	if err := checkKey(key); err != nil {
+	if err := sandbox.CheckIdempotencyKey(key); err != nil {
 		return nil, false, err
 	}
 	prefix := "k" + digits(key) + "-"
@@ -54,13 +54,4 @@ func startOnce(ctx context.Context, l *live.Box, key string, cmd sandbox.Command
 func digits(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:])[:keyLen]
-}
-
-func checkKey(key string) error {
-	if len(key) <= sandbox.MaxIdempotencyKey {
-		return nil
-	}
-	return &sandbox.InvalidError{
-		Field: "idempotency_key", Value: fmt.Sprintf("%d bytes", len(key)), Allowed: fmt.Sprintf("at most %d bytes", sandbox.MaxIdempotencyKey),
-	}
 }

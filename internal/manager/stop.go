@@ -119,7 +119,7 @@ func (m *Manager) startNow(ctx context.Context, b *box) error {
 		return err
 	}
 	sb := b.snapshot()
-	l, err := m.host.Start(ctx, sb.UID, m.config(&sb), sb.Epoch)
+	l, err := m.startLive(ctx, &sb)
 	if err == nil {
 		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = now().Round(0) })
 		if err == nil {
@@ -130,6 +130,14 @@ func (m *Manager) startNow(ctx context.Context, b *box) error {
 		l.LetGo()
 	}
 	return errors.Join(err, m.settle(ctx, b, err))
+}
+
+// startLive starts the sandbox with all that it had.
+func (m *Manager) startLive(ctx context.Context, sb *sandbox.Sandbox) (*live.Box, error) {
+	if _, _, err := m.acquire(ctx, sb); err != nil {
+		return nil, err
+	}
+	return m.host.Start(ctx, sb.UID, m.config(sb), sb.Epoch)
 }
 
 // nextEpoch numbers the session that is about to begin.

@@ -51,7 +51,8 @@ func (s *Store) Sandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
 // *sandbox.ReplayError.
 func (s *Store) Admit(ctx context.Context, a sandbox.Admission, ev *sandbox.Event) (before string, err error) {
 	err = s.write(ctx, "record a new sandbox", func(t tx) error {
-		if before, err = t.replay(a); err != nil || before != "" {
+		once := request{owner: a.Sandbox.Owner, key: a.Key, sum: a.Request, at: a.Sandbox.Created}
+		if before, err = t.replay(once); err != nil || before != "" {
 			return err
 		}
 		if err := t.room(a); err != nil {
@@ -73,38 +74,49 @@ func (s *Store) Admit(ctx context.Context, a sandbox.Admission, ev *sandbox.Even
 		if err := t.putIDs(sb); err != nil {
 			return err
 		}
-		if a.Key != "" {
-			err = t.exec("INSERT INTO idempotency (owner, key, request, uid, created) VALUES (?, ?, ?, ?, ?)",
-				sb.Owner, a.Key, a.Request, sb.UID, nanos(sb.Created))
-			if err != nil {
-				return err
-			}
+		if err := t.remember(once, sb.UID); err != nil {
+			return err
 		}
 		return t.event(ev)
 	})
 	return before, err
 }
 
+// request is one that its key makes repeatable; without a key it is not.
+type request struct {
+	owner, key string
+	sum        []byte // of what was asked for
+	at         time.Time
+}
+
 // replay returns what came of the request's key before.
-func (t tx) replay(a sandbox.Admission) (uid string, err error) {
-	if a.Key == "" {
+func (t tx) replay(r request) (id string, err error) {
+	if r.key == "" {
 		return "", nil
 	}
-	var request []byte
+	var sum []byte
 	var created int64
-	err = t.QueryRowContext(t.ctx, "SELECT request, uid, created FROM idempotency WHERE owner = ? AND key = ?", a.Sandbox.Owner, a.Key).
-		Scan(&request, &uid, &created)
+	err = t.QueryRowContext(t.ctx, "SELECT request, uid, created FROM idempotency WHERE owner = ? AND key = ?", r.owner, r.key).
+		Scan(&sum, &id, &created)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return "", nil
 	case err != nil:
 		return "", err
-	case a.Sandbox.Created.Sub(fromNanos(created)) >= sandbox.KeepIdempotency:
-		return "", t.exec("DELETE FROM idempotency WHERE owner = ? AND key = ?", a.Sandbox.Owner, a.Key)
-	case !bytes.Equal(request, a.Request):
+	case r.at.Sub(fromNanos(created)) >= sandbox.KeepIdempotency:
+		return "", t.exec("DELETE FROM idempotency WHERE owner = ? AND key = ?", r.owner, r.key)
+	case !bytes.Equal(sum, r.sum):
 		return "", &sandbox.ReplayError{}
 	}
-	return uid, nil
+	return id, nil
+}
+
+// remember notes what came of a request.
+func (t tx) remember(r request, id string) error {
+	if r.key == "" {
+		return nil
+	}
+	return t.exec("INSERT INTO idempotency (owner, key, request, uid, created) VALUES (?, ?, ?, ?, ?)", r.owner, r.key, r.sum, id, nanos(r.at))
 }
 
 func (t tx) room(a sandbox.Admission) error {

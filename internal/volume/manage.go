@@ -21,27 +21,51 @@ import (
 // idBytes of a volume's id are random.
 const idBytes = 16
 
-// Create makes an empty volume of size bytes (0: DefaultSize, or MaxSize if that
-// is less). When it fails nothing is left but, if the host fails too, a record
+// Create makes an empty volume of size bytes (0: Options.Size). With a key, the
+// same request of the same owner within a day gives the same volume, also while
+// it is being made; NotFound if it was removed since. When it fails nothing is left but, if the host fails too, a record
 // that Remove or the next Open takes away. AlreadyExists: the owner has one of
 // that name. ResourceExhausted: the owner has as many as allowed, or the disk is
-// full. FailedPrecondition: a size was asked for that the host can't hold the
-// volume to; without one, NotEnforced says so.
-func (v *Volumes) Create(ctx context.Context, owner, name string, size int64) (sandbox.Volume, error) {
+// full. NotImplemented: a size was asked for that the host can't hold the volume
+// to; without one, NotEnforced says so.
+func (v *Volumes) Create(ctx context.Context, owner, name string, size int64, key string) (sandbox.Volume, error) {
+	vol, err := v.create(ctx, owner, name, size, key)
+	if err != nil {
+		return sandbox.Volume{}, fmt.Errorf("create volume %.128q: %w", name, err)
+	}
+	return vol, nil
+}
+
+func (v *Volumes) create(ctx context.Context, owner, name string, size int64, key string) (sandbox.Volume, error) {
+	if err := sandbox.CheckIdempotencyKey(key); err != nil {
+		return sandbox.Volume{}, err
+	}
 	vol, err := v.newVolume(owner, name, size)
 	if err != nil {
-		return vol, fmt.Errorf("create volume %.128q: %w", name, err)
+		return vol, err
 	}
 	u := v.lock(vol.ID)
 	defer v.unlock(vol.ID, u)
-	err = v.add(ctx, vol)
-	if err == nil {
-		err = v.make(ctx, &vol)
-	}
+	before, err := v.add(ctx, vol, key)
 	if err != nil {
-		return sandbox.Volume{}, fmt.Errorf("create volume %q: %w", name, err)
+		return vol, err
 	}
-	return vol, nil
+	if before != "" {
+		return v.made(ctx, owner, name, before)
+	}
+	err = v.make(ctx, &vol)
+	return vol, err
+}
+
+// made waits for a volume that another call makes, and returns it.
+func (v *Volumes) made(ctx context.Context, owner, name, id string) (sandbox.Volume, error) {
+	u := v.lock(id)
+	defer v.unlock(id, u)
+	vol, err := v.find(ctx, owner, name)
+	if err == nil && vol.ID != id {
+		err = notFound(name) // what is called so now was made by somebody else
+	}
+	return vol, err
 }
 
 func (v *Volumes) newVolume(owner, name string, size int64) (sandbox.Volume, error) {
@@ -50,7 +74,7 @@ func (v *Volumes) newVolume(owner, name string, size int64) (sandbox.Volume, err
 	}
 	asked := size != 0
 	if !asked {
-		size = min(DefaultSize, v.opts.MaxSize)
+		size = v.opts.Size
 	}
 	if size < MinSize || size > v.opts.MaxSize {
 		return sandbox.Volume{}, &sandbox.InvalidError{Field: "size", Value: strconv.FormatInt(size, 10), Allowed: fmt.Sprintf("%d to %d bytes", MinSize, v.opts.MaxSize)}
@@ -62,26 +86,54 @@ func (v *Volumes) newVolume(owner, name string, size int64) (sandbox.Volume, err
 	}
 	if vol.Kind == sandbox.VolumeDirectory {
 		if asked {
-			return sandbox.Volume{}, fmt.Errorf("volumes have no limit on this host (%s): %w", c.reason(), errdefs.ErrFailedPrecondition)
+			return sandbox.Volume{}, sandbox.Refuse(errdefs.ErrNotImplemented, "volumes can't be limited in size on this server (agentbox doctor says why): leave size out")
 		}
 		vol.NotEnforced = []string{sandbox.LimitDisk}
 	}
 	return vol, nil
 }
 
-// add writes the record, which reserves the name.
-func (v *Volumes) add(ctx context.Context, vol sandbox.Volume) error {
+// add writes the record, which reserves the name, or finds the volume that the
+// same request made before.
+func (v *Volumes) add(ctx context.Context, vol sandbox.Volume, key string) (before string, err error) {
 	v.adds.Lock()
 	defer v.adds.Unlock()
-	all, err := v.opts.Records.Volumes(ctx, vol.Owner)
+	before, err = v.opts.Records.AddVolume(ctx, vol, key)
+	if err != nil || before != "" {
+		return before, err
+	}
+	if err := v.quotaFor(ctx, vol.Owner); err != nil {
+		return "", errors.Join(err, v.opts.Records.DeleteVolume(context.WithoutCancel(ctx), vol.ID, true))
+	}
+	return "", nil
+}
+
+// quotaFor reports an owner who has more than allowed.
+func (v *Volumes) quotaFor(ctx context.Context, owner string) error {
+	all, err := v.opts.Records.Volumes(ctx, owner)
 	if err != nil {
 		return err
 	}
-	if len(all) >= v.opts.PerOwner {
-		return fmt.Errorf("there may be %d volumes: %w", v.opts.PerOwner, errdefs.ErrResourceExhausted)
+	var sum int64
+	for _, vol := range all {
+		sum += vol.Size
 	}
-	return v.opts.Records.AddVolume(ctx, vol)
+	switch {
+	case len(all) > v.opts.PerOwner:
+		return &sandbox.LimitError{Quota: true, Text: fmt.Sprintf("Maximum number of volumes (%d) reached", v.opts.PerOwner), RetryAfter: quotaPatience}
+	case sum > v.opts.OwnerBytes:
+		return &sandbox.LimitError{
+			Quota:      true,
+			Text:       fmt.Sprintf("All volumes together may have %s; with this one they would have %s", sandbox.FormatSize(v.opts.OwnerBytes), sandbox.FormatSize(sum)),
+			RetryAfter: quotaPatience,
+		}
+	}
+	return nil
 }
+
+// quotaPatience is when it makes sense to ask again: volumes go when somebody
+// removes them.
+const quotaPatience = time.Minute
 
 // make makes what the record announces.
 func (v *Volumes) make(ctx context.Context, vol *sandbox.Volume) error {
@@ -100,12 +152,12 @@ func (v *Volumes) make(ctx context.Context, vol *sandbox.Volume) error {
 		err = v.dir.Sync()
 	}
 	if err == nil {
-		vol.State = sandbox.VolumeReady
 		err = v.opts.Records.SetVolumeState(ctx, vol.ID, sandbox.VolumeReady)
 	}
 	if err != nil {
 		return errors.Join(classify(err), v.erase(context.WithoutCancel(ctx), *vol))
 	}
+	vol.State = sandbox.VolumeReady
 	return nil
 }
 
@@ -147,16 +199,6 @@ func (v *Volumes) List(ctx context.Context, owner string) ([]sandbox.Volume, err
 		}
 	}
 	return ready, nil
-}
-
-// Info is what can be seen of a volume from outside.
-type Info struct {
-	sandbox.Volume
-	// Used is how many bytes of the host's disk the volume takes. An image's own
-	// tables count; two names of one file in a plain directory count twice.
-	Used int64
-	// Holders are the ids of the sandboxes that use it, sorted.
-	Holders []string
 }
 
 // Inspect looks at a volume. A plain directory is gone through, which takes as
@@ -225,7 +267,7 @@ func (v *Volumes) erase(ctx context.Context, vol sandbox.Volume) error {
 	if err := removeTree(v.dir, vol.ID); err != nil {
 		return err
 	}
-	return v.opts.Records.DeleteVolume(ctx, vol.ID)
+	return v.opts.Records.DeleteVolume(ctx, vol.ID, vol.State == sandbox.VolumeCreating)
 }
 
 func (v *Volumes) dropQuota(id string) error {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"agentbox/internal/sandbox"
@@ -19,7 +18,10 @@ import (
 // durable.
 type Records interface {
 	// AddVolume adds a volume; AlreadyExists if its owner has one of that name.
-	AddVolume(ctx context.Context, v sandbox.Volume) error
+	// With a key it returns the id of the volume that the owner's same request was
+	// answered with before, and adds none; a *sandbox.ReplayError if it was another
+	// request.
+	AddVolume(ctx context.Context, v sandbox.Volume, key string) (before string, err error)
 	// SetVolumeState changes a volume's state; NotFound if there is none.
 	SetVolumeState(ctx context.Context, id string, state sandbox.VolumeState) error
 	// Volume finds a volume in any state; NotFound if there is none.
@@ -27,21 +29,10 @@ type Records interface {
 	// Volumes lists those of an owner, or all if owner is empty, in any state,
 	// sorted by owner and name.
 	Volumes(ctx context.Context, owner string) ([]sandbox.Volume, error)
-	// DeleteVolume removes a record, if there is one.
-	DeleteVolume(ctx context.Context, id string) error
+	// DeleteVolume removes a record, if there is one. The key of a volume that was
+	// never made may be used again.
+	DeleteVolume(ctx context.Context, id string, unmade bool) error
 }
-
-// Sizes of volumes in bytes, and how many an owner may have.
-const (
-	// MinSize leaves something for files beside ext4's own tables and journal.
-	MinSize int64 = 16 << 20
-	// DefaultSize is that of a sandbox's own disk.
-	DefaultSize int64 = 4 << 30
-	// DefaultMaxSize is the operator's maximum for a sandbox's disk, too.
-	DefaultMaxSize int64 = 64 << 30
-	// DefaultPerOwner is as many volumes as an owner may have.
-	DefaultPerOwner = 100
-)
 
 // Options say where volumes are kept and what they may be.
 type Options struct {
@@ -55,25 +46,21 @@ type Options struct {
 	// belong; IDs is how many numbers from there are the guest's (0: 1). They are
 	// ignored unless the process is root: all belongs to its own user then.
 	UID, GID, IDs int
+	// Size is that of a volume whose maker does not say, lowered to MaxSize. 0:
+	// DefaultSize.
+	Size int64
 	// MaxSize bounds the size that a caller may ask for. 0: DefaultMaxSize.
 	MaxSize int64
-	// PerOwner bounds the volumes of one owner. 0: DefaultPerOwner.
-	PerOwner int
+	// PerOwner bounds the volumes of one owner, OwnerBytes the sum of their sizes.
+	// 0: DefaultPerOwner, DefaultOwnerBytes.
+	PerOwner   int
+	OwnerBytes int64
 	// TenantSize limits each tenant's storage in bytes where there is a project
 	// quota. 0: DefaultSize.
 	TenantSize int64
 	// Kind is how new volumes are kept. Empty: the first that works here of
 	// VolumeImage, VolumeQuota and VolumeDirectory.
 	Kind sandbox.VolumeKind
-}
-
-// Hold is one use of a volume or of a tenant's storage.
-type Hold struct {
-	Owner    string
-	Volume   string // name of a volume, or empty
-	Tenant   string // id of a tenant if Volume is empty
-	Holder   string // who uses it: a sandbox's id
-	ReadOnly bool   // of a volume
 }
 
 // Report says what [Open] found and did.
@@ -138,7 +125,8 @@ func (v *Volumes) configure(o Options) (err error) {
 		o.UID, o.GID, o.IDs = os.Getuid(), os.Getgid(), 1
 	}
 	o.MaxSize, o.TenantSize = cmp.Or(o.MaxSize, DefaultMaxSize), cmp.Or(o.TenantSize, DefaultSize)
-	o.PerOwner, o.IDs = cmp.Or(o.PerOwner, DefaultPerOwner), max(o.IDs, 1)
+	o.PerOwner, o.OwnerBytes = cmp.Or(o.PerOwner, DefaultPerOwner), cmp.Or(o.OwnerBytes, DefaultOwnerBytes)
+	o.Size, o.IDs = min(cmp.Or(o.Size, DefaultSize), o.MaxSize), max(o.IDs, 1)
 	// What the kernel tells of mounts has no links in it.
 	if o.Dir, v.dir, err = openPrivate(o.Dir, o.GID); err != nil {
 		return err
@@ -220,13 +208,6 @@ func (v *Volumes) backing(k sandbox.VolumeKind) backing {
 type choice struct {
 	kind sandbox.VolumeKind
 	why  error
-}
-
-func (c choice) reason() string {
-	if c.why == nil {
-		return "it is configured so"
-	}
-	return strings.ReplaceAll(c.why.Error(), "\n", "; ")
 }
 
 // bestKind tries out what this host can do.
