@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/containerd/errdefs"
 
@@ -62,20 +61,43 @@ func checkSource(source string, uid, gid uint32) error {
 	if !filepath.IsAbs(source) || filepath.Clean(source) != source {
 		return fmt.Errorf("%q is no absolute path: %w", source, errdefs.ErrInvalidArgument)
 	}
-	for at := source; ; at = filepath.Dir(at) {
-		fi, err := os.Lstat(at)
-		switch {
-		case os.IsNotExist(err):
-			return fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
-		case err != nil:
+	if err := checkDir(source); err != nil {
+		return err
+	}
+	return Reachable(source, uid, gid)
+}
+
+// Reachable reports a directory to which the user uid with the group gid can't
+// go, because of one above it: FailedPrecondition. There must be no links on the
+// way: InvalidArgument.
+func Reachable(dir string, uid, gid uint32) error {
+	for at := filepath.Dir(dir); ; at = filepath.Dir(at) {
+		if err := checkDir(at); err != nil {
 			return err
-		case !fi.IsDir():
-			return fmt.Errorf("%s is no directory: %w", at, errdefs.ErrInvalidArgument)
-		case at != source && !mayPass(fi, uid, gid):
-			return fmt.Errorf("the sandbox's user on the host, %d, can't go through %s (mode 0711 would let it): %w", uid, at, errdefs.ErrFailedPrecondition)
 		}
-		if strings.TrimRight(at, "/") == "" {
+		fi, err := os.Stat(at)
+		if err != nil {
+			return err
+		}
+		if !mayPass(fi, uid, gid) {
+			closed := sandbox.Refuse(errdefs.ErrFailedPrecondition, "sandboxes can't reach the volumes of this server: a directory above them is closed; agentbox doctor says which")
+			return fmt.Errorf("user %d, as which sandboxes run, can't go through %s; chmod o+x would let it: %w", uid, at, closed)
+		}
+		if at == filepath.Dir(at) {
 			return nil
 		}
 	}
+}
+
+func checkDir(path string) error {
+	fi, err := os.Lstat(path)
+	switch {
+	case os.IsNotExist(err):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
+	case err != nil:
+		return err
+	case !fi.IsDir():
+		return fmt.Errorf("%s is no directory: %w", path, errdefs.ErrInvalidArgument)
+	}
+	return nil
 }

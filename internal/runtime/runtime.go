@@ -146,6 +146,9 @@ type Capabilities struct {
 	// HostUser is the host uid that guest root maps to. Each process of a
 	// sandbox has it, whatever user its program is inside.
 	HostUser uint32
+	// HostUsers is how many host uids, from HostUser on, are users of a sandbox:
+	// what it writes to a mount belongs to them. 0: one.
+	HostUsers int
 	// HostCapabilities are those that the isolating process keeps on the host;
 	// Seccomp tells whether a filter bounds its system calls there.
 	HostCapabilities []string

@@ -61,7 +61,7 @@ func (u *unpacker) all(ctx context.Context, r io.Reader) error {
 			return nil
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
-			return fmt.Errorf("read the archive: %w", err)
+			return fmt.Errorf("%w: %w", ErrArchive, err)
 		}
 		if u.bounds.Entries--; u.bounds.Entries < 0 {
 			return fmt.Errorf("%w: too many files and directories", transfer.ErrBounds)

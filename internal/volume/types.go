@@ -2,6 +2,7 @@ package volume
 
 import (
 	"cmp"
+	"errors"
 
 	"agentbox/internal/sandbox"
 	"agentbox/internal/transfer"
@@ -54,6 +55,9 @@ type Info struct {
 	// Holders are the ids of the sandboxes that use it, sorted.
 	Holders []string
 }
+
+// ErrArchive is what Restore could not read.
+var ErrArchive = errors.New("the archive can't be read")
 
 // Bounds limit an archive that is written or read.
 type Bounds struct {

@@ -225,6 +225,20 @@ func (v *Volumes) bestKind() choice {
 	return choice{sandbox.VolumeDirectory, errors.Join(err, v.quota)}
 }
 
+// Try finds out how volumes would be kept in dir, which must exist, and why not in
+// a better way. It leaves nothing there.
+func Try(dir string) (kind sandbox.VolumeKind, why error) {
+	v := &Volumes{opts: Options{Dir: dir}, image: image{uid: os.Getuid(), gid: os.Getgid()}}
+	f, err := os.Open(dir)
+	if err != nil {
+		return sandbox.VolumeDirectory, err
+	}
+	defer f.Close()
+	v.quota = quotaWorks(f)
+	c := v.bestKind()
+	return c.kind, c.why
+}
+
 // Kind is how new volumes are kept on this host. why says why not in a better
 // way: an image is better than a quota, which is better than a directory. The
 // first call takes as long as it takes to try.
