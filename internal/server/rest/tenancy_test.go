@@ -12,13 +12,15 @@ import (
 	"agentbox/internal/server/rest"
 )
 
+const volumesTest = "TestTEN09Volumes"
+
 // Routes that are not about one owner's sandbox, and what guards them.
 var ownerless = map[string]string{
 	"GET /version": "nobody's", "GET /images": "shared", "GET /images/{ref...}": "shared",
 	"DELETE /images/{ref...}": "admins", "POST /images/pull": "admins", "GET /keys": "admins", "POST /keys": "admins", "DELETE /keys/{id}": "admins",
 	"GET /sandboxes": "TestTEN01Sandboxes", "POST /sandboxes": "TestTEN01Sandboxes", "GET /audit": "TestAudit",
-	"GET /secrets": "absent", "POST /secrets": "absent", "DELETE /secrets/{name}": "absent", "GET /volumes": "absent", "POST /volumes": "absent",
-	"GET /volumes/{name}": "absent", "DELETE /volumes/{name}": "absent", "GET /volumes/{name}/archive": "absent", "PUT /volumes/{name}/archive": "absent",
+	"GET /secrets": "absent", "POST /secrets": "absent", "DELETE /secrets/{name}": "absent", "GET /volumes": volumesTest, "POST /volumes": volumesTest,
+	"GET /volumes/{name}": volumesTest, "DELETE /volumes/{name}": volumesTest, "GET /volumes/{name}/archive": volumesTest, "PUT /volumes/{name}/archive": volumesTest,
 }
 
 // inSandbox has a request for each route about a sandbox: the query, and the body

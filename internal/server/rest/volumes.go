@@ -40,7 +40,8 @@ type Volume struct {
 }
 
 type (
-	volumeName struct {
+	// VolumeName names a volume in a path.
+	VolumeName struct {
 		Name string `path:"name" maxLength:"128" doc:"The volume."`
 	}
 	createVolumeInput struct {
@@ -122,7 +123,7 @@ func (a *API) listVolumes(ctx context.Context, c sandbox.Caller, in *volumesInpu
 	return &volumesOutput{list(items, next)}, nil
 }
 
-func (a *API) getVolume(ctx context.Context, c sandbox.Caller, in *volumeName) (*volumeOutput, error) {
+func (a *API) getVolume(ctx context.Context, c sandbox.Caller, in *VolumeName) (*volumeOutput, error) {
 	info, err := a.Volumes.Inspect(ctx, c.Owner, in.Name)
 	if err != nil {
 		return nil, noVolume(err)
@@ -132,7 +133,7 @@ func (a *API) getVolume(ctx context.Context, c sandbox.Caller, in *volumeName) (
 	return &volumeOutput{shown}, nil
 }
 
-func (a *API) removeVolume(ctx context.Context, c sandbox.Caller, in *volumeName) (*struct{}, error) {
+func (a *API) removeVolume(ctx context.Context, c sandbox.Caller, in *VolumeName) (*struct{}, error) {
 	err := noVolume(a.Volumes.Remove(ctx, c.Owner, in.Name))
 	a.record(ctx, c, audit.Volume, err, map[string]string{"remove": in.Name})
 	return nil, err

@@ -37,7 +37,7 @@ func (a *API) addVolumeArchive(tags []string) {
 }
 
 type readVolumeInput struct {
-	volumeName
+	VolumeName
 	Accept   string `header:"Accept"`
 	Encoding string `header:"Accept-Encoding"`
 }
@@ -85,7 +85,7 @@ func volumeBounds(info *volume.Info) volume.Bounds {
 }
 
 type writeVolumeInput struct {
-	volumeName
+	VolumeName
 	Content
 	Type     string `header:"Content-Type"`
 	Encoding string `header:"Content-Encoding"`
