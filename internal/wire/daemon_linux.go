@@ -61,7 +61,9 @@ type daemon struct {
 func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err error) {
 	d := &daemon{cfg: cfg, hooks: hooks}
 	defer func() { err = errors.Join(err, d.close()) }()
-	for _, open := range []func(context.Context) error{d.openData, d.openVolumes, d.openSandboxes, d.openServer} {
+	// The image comes last: making it takes minutes, and whoever set something
+	// wrong should hear so at once.
+	for _, open := range []func(context.Context) error{d.openData, d.openVolumes, d.openSandboxes, d.openServer, d.ensureImage} {
 		if err := open(ctx); err != nil {
 			return err
 		}
@@ -95,9 +97,6 @@ func (d *daemon) openData(ctx context.Context) (err error) {
 		return fmt.Errorf("images.allow: %w", err)
 	}
 	if d.images, err = Images(d.cfg.DataDir); err != nil {
-		return err
-	}
-	if err := d.hooks.EnsureImage(ctx, d.images, d.cfg.Sandbox.Image); err != nil {
 		return err
 	}
 	if d.store, err = store.Open(ctx, filepath.Join(d.cfg.DataDir, database)); err != nil {
@@ -178,7 +177,20 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 	return nil
 }
 
+func (d *daemon) ensureImage(ctx context.Context) error {
+	return d.hooks.EnsureImage(ctx, d.images, d.cfg.Sandbox.Image)
+}
+
 func (d *daemon) openServer(context.Context) (err error) {
+	if d.cfg.NoAuth {
+		addr, err := net.ResolveTCPAddr("tcp", d.cfg.Listen)
+		if err != nil {
+			return fmt.Errorf("listen on %s: %w", d.cfg.Listen, err)
+		}
+		if err := server.CheckNoAuth(addr); err != nil {
+			return err
+		}
+	}
 	rates := auth.Rates{PerKey: d.cfg.RateLimit.PerKey, PerAddress: d.cfg.RateLimit.PerAddress, Refused: d.cfg.RateLimit.Refused}
 	for _, e := range d.cfg.RateLimit.Exempt {
 		network, err := config.ParseNetwork(e)
