@@ -359,7 +359,7 @@ func daemonOwner(path string) (string, error) {
 }
 
 // ReclaimDaemon destroys the sandboxes that a data directory's daemon left
-// behind. It refuses while the daemon runs.
+// behind, and unmounts their volumes. It refuses while the daemon runs.
 func ReclaimDaemon(ctx context.Context, dataDir string) (err error) {
 	if _, err := os.Stat(filepath.Join(dataDir, daemonDir)); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -377,7 +377,7 @@ func ReclaimDaemon(ctx context.Context, dataDir string) (err error) {
 	for _, s := range all {
 		err = errors.Join(err, rt.Destroy(ctx, s.ID))
 	}
-	return errors.Join(err, rt.Close())
+	return errors.Join(err, rt.Close(), volume.Detach(filepath.Join(dataDir, volumesDir)))
 }
 
 // DaemonRuns is the error that says so while a data directory's daemon runs.
