@@ -42,7 +42,7 @@ type rig struct {
 
 // disk is what tests ask of *volume.Volumes, which only some systems have.
 type disk interface {
-	Create(ctx context.Context, owner, name string, size int64, key string) (sandbox.Volume, error)
+	Create(ctx context.Context, owner, name string, size int64) (sandbox.Volume, error)
 	Holders(ctx context.Context, owner, name string) ([]string, error)
 }
 
@@ -249,6 +249,12 @@ func (r *mortalRuntime) List(ctx context.Context) ([]runtime.Info, error) {
 		return nil, err
 	}
 	return r.Runtime.List(ctx)
+}
+
+// Resize implements runtime.Resizer.
+func (r *mortalRuntime) Resize(ctx context.Context, id string, l sandbox.Limits) error {
+	resizer, _ := runtime.As[runtime.Resizer](r.Runtime)
+	return r.l.around("resize", func() error { return resizer.Resize(ctx, id, l) })
 }
 
 // Stats implements runtime.StatsReader.

@@ -46,7 +46,7 @@ func (r *rig) withVolumes() {
 
 func (r *rig) makeVolume(owner, name string) {
 	r.t.Helper()
-	if _, err := r.disk.Create(r.t.Context(), owner, name, 0, ""); err != nil {
+	if _, err := r.disk.Create(r.t.Context(), owner, name, 0); err != nil {
 		r.t.Fatal(err)
 	}
 }

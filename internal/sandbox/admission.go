@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -24,14 +23,6 @@ const KeepIdempotency = 24 * time.Hour
 
 // MaxIdempotencyKey is the longest key, in bytes.
 const MaxIdempotencyKey = 255
-
-// CheckIdempotencyKey reports a key that is too long as an [*InvalidError].
-func CheckIdempotencyKey(key string) error {
-	if len(key) <= MaxIdempotencyKey {
-		return nil
-	}
-	return &InvalidError{Field: "idempotency_key", Value: fmt.Sprintf("%d bytes", len(key)), Allowed: fmt.Sprintf("at most %d bytes", MaxIdempotencyKey)}
-}
 
 // ErrDrawAgain says that an id which was drawn is in use.
 var ErrDrawAgain = errors.New("the id that was drawn is in use")

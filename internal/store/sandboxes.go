@@ -1,11 +1,8 @@
 package store
 
 import (
-	"bytes"
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -51,9 +48,16 @@ func (s *Store) Sandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
 // *sandbox.ReplayError.
 func (s *Store) Admit(ctx context.Context, a sandbox.Admission, ev *sandbox.Event) (before string, err error) {
 	err = s.write(ctx, "record a new sandbox", func(t tx) error {
-		once := request{owner: a.Sandbox.Owner, key: a.Key, sum: a.Request, at: a.Sandbox.Created}
-		if before, err = t.replay(once); err != nil || before != "" {
-			return err
+		request := sandbox.Repeatable{Owner: a.Sandbox.Owner, Key: a.Key, Request: a.Request, Made: a.Sandbox.UID, Created: a.Sandbox.Created}
+		if a.Key != "" {
+			known, err := t.repeated(request)
+			if err != nil {
+				return err
+			}
+			if known != nil {
+				before = known.Made
+				return nil
+			}
 		}
 		if err := t.room(a); err != nil {
 			return err
@@ -74,49 +78,14 @@ func (s *Store) Admit(ctx context.Context, a sandbox.Admission, ev *sandbox.Even
 		if err := t.putIDs(sb); err != nil {
 			return err
 		}
-		if err := t.remember(once, sb.UID); err != nil {
-			return err
+		if a.Key != "" {
+			if err := t.remember(request); err != nil {
+				return err
+			}
 		}
 		return t.event(ev)
 	})
 	return before, err
-}
-
-// request is one that its key makes repeatable; without a key it is not.
-type request struct {
-	owner, key string
-	sum        []byte // of what was asked for
-	at         time.Time
-}
-
-// replay returns what came of the request's key before.
-func (t tx) replay(r request) (id string, err error) {
-	if r.key == "" {
-		return "", nil
-	}
-	var sum []byte
-	var created int64
-	err = t.QueryRowContext(t.ctx, "SELECT request, uid, created FROM idempotency WHERE owner = ? AND key = ?", r.owner, r.key).
-		Scan(&sum, &id, &created)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return "", nil
-	case err != nil:
-		return "", err
-	case r.at.Sub(fromNanos(created)) >= sandbox.KeepIdempotency:
-		return "", t.exec("DELETE FROM idempotency WHERE owner = ? AND key = ?", r.owner, r.key)
-	case !bytes.Equal(sum, r.sum):
-		return "", &sandbox.ReplayError{}
-	}
-	return id, nil
-}
-
-// remember notes what came of a request.
-func (t tx) remember(r request, id string) error {
-	if r.key == "" {
-		return nil
-	}
-	return t.exec("INSERT INTO idempotency (owner, key, request, uid, created) VALUES (?, ?, ?, ?, ?)", r.owner, r.key, r.sum, id, nanos(r.at))
 }
 
 func (t tx) room(a sandbox.Admission) error {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 
@@ -12,34 +11,15 @@ import (
 )
 
 // AddVolume records a volume; AlreadyExists if its owner has one of that name.
-// With a key that the owner used for the same request before, nothing is recorded
-// and the id of the volume of that time is returned; for another request it is a
-// *sandbox.ReplayError.
-func (s *Store) AddVolume(ctx context.Context, v sandbox.Volume, key string) (before string, err error) {
+func (s *Store) AddVolume(ctx context.Context, v sandbox.Volume) error {
 	record, err := json.Marshal(v)
 	if err != nil {
-		return "", fmt.Errorf("encode a volume: %w", err)
+		return fmt.Errorf("encode a volume: %w", err)
 	}
-	once := request{owner: v.Owner, key: key, sum: volumeRequest(v), at: v.Created}
-	err = s.write(ctx, "record volume "+v.Name, func(t tx) error {
-		if before, err = t.replay(once); err != nil || before != "" {
-			return err
-		}
-		err := t.exec("INSERT INTO volumes (id, owner, name, state, size, created, record) VALUES (?, ?, ?, ?, ?, ?, ?)",
+	return s.write(ctx, "record volume "+v.Name, func(t tx) error {
+		return t.exec("INSERT INTO volumes (id, owner, name, state, size, created, record) VALUES (?, ?, ?, ?, ?, ?, ?)",
 			v.ID, v.Owner, v.Name, string(v.State), v.Size, nanos(v.Created), string(record))
-		if err != nil {
-			return err
-		}
-		return t.remember(once, v.ID)
 	})
-	return before, err
-}
-
-// volumeRequest tells requests for volumes apart, from each other and from those
-// for sandboxes.
-func volumeRequest(v sandbox.Volume) []byte {
-	sum := sha256.Sum256(fmt.Appendf(nil, "volume %s %d", v.Name, v.Size))
-	return sum[:]
 }
 
 // SetVolumeState changes a volume's state; NotFound if there is none.
@@ -95,15 +75,9 @@ func (s *Store) volumes(ctx context.Context, where string, args ...any) ([]sandb
 	return all, nil
 }
 
-// DeleteVolume removes a volume's record, if there is one. The key of a volume
-// that was never made may be used again.
-func (s *Store) DeleteVolume(ctx context.Context, id string, unmade bool) error {
+// DeleteVolume removes a volume's record, if there is one.
+func (s *Store) DeleteVolume(ctx context.Context, id string) error {
 	return s.write(ctx, "remove the record of a volume", func(t tx) error {
-		if unmade {
-			if err := t.exec("DELETE FROM idempotency WHERE uid = ?", id); err != nil {
-				return err
-			}
-		}
 		return t.exec("DELETE FROM volumes WHERE id = ?", id)
 	})
 }

@@ -21,11 +21,11 @@ func TestVolumes(t *testing.T) {
 	}
 	a, b := vol("2", "a", "data"), vol("1", "b", "data")
 	for _, v := range []sandbox.Volume{b, a, vol("3", "a", "cache")} {
-		if _, err := s.AddVolume(ctx, v, ""); err != nil {
+		if err := s.AddVolume(ctx, v); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.AddVolume(ctx, vol("4", "a", "data"), ""); !errdefs.IsAlreadyExists(err) {
+	if err := s.AddVolume(ctx, vol("4", "a", "data")); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("a name twice: %v", err)
 	}
 	if err := s.SetVolumeState(ctx, "2", sandbox.VolumeReady); err != nil {
@@ -35,7 +35,7 @@ func TestVolumes(t *testing.T) {
 		t.Errorf("the state of none: %v", err)
 	}
 	for range 2 { // again is no error
-		if err := s.DeleteVolume(ctx, "3", false); err != nil {
+		if err := s.DeleteVolume(ctx, "3"); err != nil {
 			t.Error(err)
 		}
 	}

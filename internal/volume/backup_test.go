@@ -81,7 +81,7 @@ func TestHostileTree(t *testing.T) {
 		secret := filepath.Join(t.TempDir(), "secret")
 		must(t, os.WriteFile(secret, []byte(canary), 0o644))
 		v, _ := h.open(t)
-		_, err := v.Create(t.Context(), "default", "data", size(v, 256<<20), "")
+		_, err := v.Create(t.Context(), "default", "data", size(v, 256<<20))
 		must(t, err)
 		tree := acquire(t, v, "default", "data", "s")
 		many := 10_000
@@ -102,7 +102,7 @@ func TestHostileTree(t *testing.T) {
 		}
 		release(t, v, "default", "data", "s")
 
-		_, err = v.Create(t.Context(), "default", "copy", size(v, 256<<20), "")
+		_, err = v.Create(t.Context(), "default", "copy", size(v, 256<<20))
 		must(t, err)
 		if skipped, err := v.Restore(ctx, "default", "copy", &archive, volume.Bounds{}); err != nil || len(skipped) != 0 {
 			t.Errorf("restore: %q, %v", skipped, err)

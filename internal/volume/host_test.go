@@ -135,7 +135,7 @@ func must(t testing.TB, err error) {
 
 func create(t *testing.T, v *volume.Volumes, owner, name string) {
 	t.Helper()
-	_, err := v.Create(t.Context(), owner, name, size(v, volume.MinSize), "")
+	_, err := v.Create(t.Context(), owner, name, size(v, volume.MinSize))
 	must(t, err)
 }
 

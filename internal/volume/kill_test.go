@@ -63,7 +63,7 @@ func (c childTask) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := v.Create(ctx, "default", "kept", size(v, volume.MinSize), ""); err != nil && !errdefs.IsAlreadyExists(err) {
+	if _, err := v.Create(ctx, "default", "kept", size(v, volume.MinSize)); err != nil && !errdefs.IsAlreadyExists(err) {
 		return err
 	}
 	for i := 0; ; i++ {
@@ -72,7 +72,7 @@ func (c childTask) run(ctx context.Context) error {
 		var s volume.Storage
 		var archive bytes.Buffer
 		for _, step := range []func() error{
-			func() error { _, err := v.Create(ctx, "default", name, size(v, volume.MinSize), ""); return err },
+			func() error { _, err := v.Create(ctx, "default", name, size(v, volume.MinSize)); return err },
 			func() error { m, err = v.Acquire(ctx, "default", name, "s", false); return err },
 			func() error { return os.WriteFile(filepath.Join(m.Path, "f"), []byte("x"), 0o644) },
 			func() error { return v.Release(ctx, "default", name, "s") },
@@ -186,7 +186,7 @@ func TestHalfMade(t *testing.T) {
 				}
 				return nil
 			}
-			_, err := v.Create(t.Context(), "default", "half", size(v, volume.MinSize), "")
+			_, err := v.Create(t.Context(), "default", "half", size(v, volume.MinSize))
 			if err == nil {
 				err = v.Remove(t.Context(), "default", "half")
 			}

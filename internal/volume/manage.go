@@ -21,51 +21,27 @@ import (
 // idBytes of a volume's id are random.
 const idBytes = 16
 
-// Create makes an empty volume of size bytes (0: Options.Size). With a key, the
-// same request of the same owner within a day gives the same volume, also while
-// it is being made; NotFound if it was removed since. When it fails nothing is left but, if the host fails too, a record
-// that Remove or the next Open takes away. AlreadyExists: the owner has one of
-// that name. ResourceExhausted: the owner has as many as allowed, or the disk is
-// full. NotImplemented: a size was asked for that the host can't hold the volume
-// to; without one, NotEnforced says so.
-func (v *Volumes) Create(ctx context.Context, owner, name string, size int64, key string) (sandbox.Volume, error) {
-	vol, err := v.create(ctx, owner, name, size, key)
-	if err != nil {
-		return sandbox.Volume{}, fmt.Errorf("create volume %.128q: %w", name, err)
-	}
-	return vol, nil
-}
-
-func (v *Volumes) create(ctx context.Context, owner, name string, size int64, key string) (sandbox.Volume, error) {
-	if err := sandbox.CheckIdempotencyKey(key); err != nil {
-		return sandbox.Volume{}, err
-	}
+// Create makes an empty volume of size bytes (0: Options.Size). When it fails
+// nothing is left but, if the host fails too, a record that Remove or the next
+// Open takes away. AlreadyExists: the owner has one of that name. A
+// [sandbox.LimitError]: the owner has as many, or as large ones, as allowed.
+// ResourceExhausted: the disk is full. NotImplemented: a size was asked for that
+// the host can't hold the volume to; without one, NotEnforced says so.
+func (v *Volumes) Create(ctx context.Context, owner, name string, size int64) (sandbox.Volume, error) {
 	vol, err := v.newVolume(owner, name, size)
 	if err != nil {
-		return vol, err
+		return vol, fmt.Errorf("create volume %.128q: %w", name, err)
 	}
 	u := v.lock(vol.ID)
 	defer v.unlock(vol.ID, u)
-	before, err := v.add(ctx, vol, key)
+	err = v.add(ctx, vol)
+	if err == nil {
+		err = v.make(ctx, &vol)
+	}
 	if err != nil {
-		return vol, err
+		return sandbox.Volume{}, fmt.Errorf("create volume %q: %w", name, err)
 	}
-	if before != "" {
-		return v.made(ctx, owner, name, before)
-	}
-	err = v.make(ctx, &vol)
-	return vol, err
-}
-
-// made waits for a volume that another call makes, and returns it.
-func (v *Volumes) made(ctx context.Context, owner, name, id string) (sandbox.Volume, error) {
-	u := v.lock(id)
-	defer v.unlock(id, u)
-	vol, err := v.find(ctx, owner, name)
-	if err == nil && vol.ID != id {
-		err = notFound(name) // what is called so now was made by somebody else
-	}
-	return vol, err
+	return vol, nil
 }
 
 func (v *Volumes) newVolume(owner, name string, size int64) (sandbox.Volume, error) {
@@ -93,19 +69,17 @@ func (v *Volumes) newVolume(owner, name string, size int64) (sandbox.Volume, err
 	return vol, nil
 }
 
-// add writes the record, which reserves the name, or finds the volume that the
-// same request made before.
-func (v *Volumes) add(ctx context.Context, vol sandbox.Volume, key string) (before string, err error) {
+// add writes the record, which reserves the name.
+func (v *Volumes) add(ctx context.Context, vol sandbox.Volume) error {
 	v.adds.Lock()
 	defer v.adds.Unlock()
-	before, err = v.opts.Records.AddVolume(ctx, vol, key)
-	if err != nil || before != "" {
-		return before, err
+	if err := v.opts.Records.AddVolume(ctx, vol); err != nil {
+		return err
 	}
 	if err := v.quotaFor(ctx, vol.Owner); err != nil {
-		return "", errors.Join(err, v.opts.Records.DeleteVolume(context.WithoutCancel(ctx), vol.ID, true))
+		return errors.Join(err, v.opts.Records.DeleteVolume(context.WithoutCancel(ctx), vol.ID))
 	}
-	return "", nil
+	return nil
 }
 
 // quotaFor reports an owner who has more than allowed.
@@ -267,7 +241,7 @@ func (v *Volumes) erase(ctx context.Context, vol sandbox.Volume) error {
 	if err := removeTree(v.dir, vol.ID); err != nil {
 		return err
 	}
-	return v.opts.Records.DeleteVolume(ctx, vol.ID, vol.State == sandbox.VolumeCreating)
+	return v.opts.Records.DeleteVolume(ctx, vol.ID)
 }
 
 func (v *Volumes) dropQuota(id string) error {

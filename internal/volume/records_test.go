@@ -59,16 +59,16 @@ func (r *records) save() error {
 
 func newRecords() *records { return &records{all: map[string]sandbox.Volume{}} }
 
-func (r *records) AddVolume(_ context.Context, v sandbox.Volume, _ string) (before string, err error) {
+func (r *records) AddVolume(_ context.Context, v sandbox.Volume) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, have := range r.all {
 		if have.Owner == v.Owner && have.Name == v.Name {
-			return "", fmt.Errorf("there is one: %w", errdefs.ErrAlreadyExists)
+			return fmt.Errorf("there is one: %w", errdefs.ErrAlreadyExists)
 		}
 	}
 	r.all[v.ID] = v
-	return "", r.save()
+	return r.save()
 }
 
 func (r *records) SetVolumeState(_ context.Context, id string, state sandbox.VolumeState) error {
@@ -114,7 +114,7 @@ func (r *records) Volumes(_ context.Context, owner string) ([]sandbox.Volume, er
 	return some, nil
 }
 
-func (r *records) DeleteVolume(_ context.Context, id string, _ bool) error {
+func (r *records) DeleteVolume(_ context.Context, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.all, id)

@@ -18,10 +18,7 @@ import (
 // durable.
 type Records interface {
 	// AddVolume adds a volume; AlreadyExists if its owner has one of that name.
-	// With a key it returns the id of the volume that the owner's same request was
-	// answered with before, and adds none; a *sandbox.ReplayError if it was another
-	// request.
-	AddVolume(ctx context.Context, v sandbox.Volume, key string) (before string, err error)
+	AddVolume(ctx context.Context, v sandbox.Volume) error
 	// SetVolumeState changes a volume's state; NotFound if there is none.
 	SetVolumeState(ctx context.Context, id string, state sandbox.VolumeState) error
 	// Volume finds a volume in any state; NotFound if there is none.
@@ -29,9 +26,8 @@ type Records interface {
 	// Volumes lists those of an owner, or all if owner is empty, in any state,
 	// sorted by owner and name.
 	Volumes(ctx context.Context, owner string) ([]sandbox.Volume, error)
-	// DeleteVolume removes a record, if there is one. The key of a volume that was
-	// never made may be used again.
-	DeleteVolume(ctx context.Context, id string, unmade bool) error
+	// DeleteVolume removes a record, if there is one.
+	DeleteVolume(ctx context.Context, id string) error
 }
 
 // Options say where volumes are kept and what they may be.

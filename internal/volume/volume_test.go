@@ -106,10 +106,10 @@ func TestAcquireConflicts(t *testing.T) {
 func TestUnlimitedIsSaid(t *testing.T) {
 	h := newHost(t, sandbox.VolumeDirectory)
 	v, _ := h.open(t)
-	if _, err := v.Create(t.Context(), "default", "data", volume.MinSize, ""); !errdefs.IsNotImplemented(err) {
+	if _, err := v.Create(t.Context(), "default", "data", volume.MinSize); !errdefs.IsNotImplemented(err) {
 		t.Errorf("a size that can't be held: %v", err)
 	}
-	vol, err := v.Create(t.Context(), "default", "data", 0, "")
+	vol, err := v.Create(t.Context(), "default", "data", 0)
 	if err != nil || !slices.Equal(vol.NotEnforced, []string{sandbox.LimitDisk}) {
 		t.Errorf("%+v, %v", vol, err)
 	}
@@ -126,7 +126,7 @@ func TestDiskFull(t *testing.T) {
 	t.Cleanup(func() { must(t, unix.Unmount(h.Dir, 0)) })
 	v, _ := h.open(t)
 	t.Cleanup(func() { _ = v.Close() })
-	if _, err := v.Create(t.Context(), "default", "data", 0, ""); !errdefs.IsResourceExhausted(err) {
+	if _, err := v.Create(t.Context(), "default", "data", 0); !errdefs.IsResourceExhausted(err) {
 		t.Errorf("on a full disk: %v", err)
 	}
 	if names, _ := os.ReadDir(h.Dir); len(names) != 0 || len(h.records.all) != 0 {
@@ -143,7 +143,7 @@ func TestWithStore(t *testing.T) {
 	h.Records = s
 	v, _ := h.open(t)
 	create(t, v, "default", "data")
-	if _, err := v.Create(t.Context(), "default", "data", 0, ""); !errdefs.IsAlreadyExists(err) {
+	if _, err := v.Create(t.Context(), "default", "data", 0); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("a second one of that name: %v", err)
 	}
 	acquire(t, v, "default", "data", "s")
@@ -236,7 +236,7 @@ func TestTEN10_VolumesPerOwner(t *testing.T) {
 	made := 0
 	for i := range 10 {
 		wg.Go(func() {
-			_, err := v.Create(t.Context(), "a", fmt.Sprint("v", i), 0, "")
+			_, err := v.Create(t.Context(), "a", fmt.Sprint("v", i), 0)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -261,7 +261,7 @@ func TestFS14_TEN06_Names(t *testing.T) {
 		"", ".", "..", "../x", "/", "/etc", "/proc", "/var/run/docker.sock", h.Dir, "a/b", "a\\b", ".owners", ".removed", "-rf", "--help",
 		"$(id)", "a\n", "a\x00", "é", "🦊", strings.Repeat("x", 129), strings.Repeat("x", 4096),
 	} {
-		_, err := v.Create(t.Context(), "default", name, 0, "")
+		_, err := v.Create(t.Context(), "default", name, 0)
 		_, err2 := v.Acquire(t.Context(), "default", name, "s", false)
 		_, err3 := v.AcquireTenant(t.Context(), "default", name, "s")
 		err4 := v.RemoveTenant(t.Context(), "default", name)
@@ -272,12 +272,12 @@ func TestFS14_TEN06_Names(t *testing.T) {
 		}
 	}
 	for _, owner := range []string{"", ".", "..", "a/b", "A"} {
-		if _, err := v.Create(t.Context(), owner, "x", 0, ""); !errdefs.IsInvalidArgument(err) {
+		if _, err := v.Create(t.Context(), owner, "x", 0); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("owner %q: %v", owner, err)
 		}
 	}
 	for _, size := range []int64{-1, 1, volume.MinSize - 1, volume.DefaultMaxSize + 1} {
-		if _, err := v.Create(t.Context(), "default", "x", size, ""); !errdefs.IsInvalidArgument(err) {
+		if _, err := v.Create(t.Context(), "default", "x", size); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("size %d: %v", size, err)
 		}
 	}
@@ -295,7 +295,7 @@ func TestTogether(t *testing.T) {
 			wg.Go(func() {
 				who := fmt.Sprint("s", i)
 				for range 4 {
-					_, err := v.Create(t.Context(), "default", "data", size(v, volume.MinSize), "")
+					_, err := v.Create(t.Context(), "default", "data", size(v, volume.MinSize))
 					check(t, err, errdefs.IsAlreadyExists)
 					m, err := v.Acquire(t.Context(), "default", "data", who, i%2 == 0)
 					check(t, err, errdefs.IsNotFound, errdefs.IsConflict)

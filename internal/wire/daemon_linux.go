@@ -22,6 +22,7 @@ import (
 	"agentbox/internal/ids"
 	"agentbox/internal/image"
 	"agentbox/internal/manager"
+	"agentbox/internal/ports"
 	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
@@ -59,6 +60,9 @@ type daemon struct {
 
 // Serve runs a daemon until ctx is done.
 func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err error) {
+	if err := armFailpoints(hooks.Log); err != nil {
+		return err
+	}
 	d := &daemon{cfg: cfg, hooks: hooks}
 	defer func() { err = errors.Join(err, d.close()) }()
 	// The image comes last: making it takes minutes, and whoever set something
@@ -163,8 +167,12 @@ func tellOfVolumes(log *slog.Logger, rep volume.Report) {
 
 // openSandboxes takes over those that the last daemon left.
 func (d *daemon) openSandboxes(ctx context.Context) (err error) {
+	allowed, err := policy(d.cfg)
+	if err != nil {
+		return err
+	}
 	d.boxes, err = manager.Open(ctx, manager.Options{
-		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Volumes: d.vols, Policy: policy(d.cfg), Log: d.hooks.Log,
+		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Volumes: d.vols, Policy: allowed, Log: d.hooks.Log,
 		Memory: func() (available, total int64, err error) {
 			m := doctor.HostMemory()
 			return m.Available, m.Total, nil
@@ -219,7 +227,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 	d.server = server.New(opts)
 	s := d.cfg.Sandbox
 	rest.New(d.server.Router(), rest.Parts{
-		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Images: operatorImages{d.images, d.hooks.Pull}, Volumes: d.vols,
+		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull}, Volumes: d.vols,
 		Defaults: sandbox.Limits{Memory: s.Memory, CPUs: s.CPUs, Disk: s.Disk, Pids: s.Pids}, Draining: d.server.Draining(),
 	})
 	return nil
@@ -306,7 +314,11 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 }
 
 // policy is the operator's, as the core takes it.
-func policy(cfg *config.Config) manager.Policy {
+func policy(cfg *config.Config) (manager.Policy, error) {
+	published, err := ports.ParseRange(cfg.PortRange)
+	if err != nil {
+		return manager.Policy{}, fmt.Errorf("port_range: %w", err)
+	}
 	l := cfg.Limits
 	most := sandbox.MaxLimits(doctor.HostMemory().Total, goruntime.NumCPU())
 	most.Memory, most.CPUs = cmp.Or(l.Memory, most.Memory), cmp.Or(l.CPUs, most.CPUs)
@@ -316,7 +328,8 @@ func policy(cfg *config.Config) manager.Policy {
 		DefaultImage: cfg.Sandbox.Image, Max: most, MaxSandboxes: int(l.Sandboxes), MaxPerOwner: int(l.SandboxesPerOwner), Creates: int(l.Creates),
 		IdleTimeout: endless(cfg.Sandbox.IdleTimeout), Lifetime: endless(cfg.Sandbox.Lifetime), MaxIdleTimeout: l.IdleTimeout, MaxLifetime: l.Lifetime,
 		ExecTimeout: cfg.Sandbox.ExecTimeout, MaxExecTimeout: l.ExecTimeout, Output: cfg.Sandbox.MaxOutput, MaxOutput: l.MaxOutput, Execs: int(l.Execs),
-	}
+		Ports: published,
+	}, nil
 }
 
 // endless is a configured timeout, in which 0 is without end.

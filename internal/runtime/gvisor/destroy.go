@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/containerd/errdefs"
+
+	"agentbox/internal/failpoint"
 	"agentbox/internal/ids"
 	"agentbox/internal/sandbox"
-	"github.com/containerd/errdefs"
 )
 
 // Destroy implements runtime.Runtime.
@@ -40,6 +42,9 @@ func (b *box) destroy() error {
 	if err := b.clear(); err != nil {
 		return err
 	}
+	if err := failpoint.DestroyCleared.Hit(); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(b.dir); err != nil {
 		return fmt.Errorf("remove the sandbox's directory: %w", err)
 	}
@@ -53,7 +58,13 @@ func (b *box) destroy() error {
 func (b *box) clear() error {
 	b.stopWatch()
 	b.hangUp()
-	if err := errors.Join(b.endProcess(), b.removeState(), b.removeGroup()); err != nil {
+	if err := b.endProcess(); err != nil {
+		return err
+	}
+	if err := failpoint.EngineKilled.Hit(); err != nil {
+		return err
+	}
+	if err := errors.Join(b.removeState(), b.removeGroup()); err != nil {
 		return err
 	}
 	if b.rec.Reason == sandbox.ReasonCrashed {

@@ -17,12 +17,20 @@ const maxDepth = 32
 // refused. huma asks twice: first for any value, to check it against the
 // schema, then for the type.
 func unmarshal(data []byte, v any) error {
-	if _, first := v.(*any); first {
-		if err := unambiguous(data); err != nil {
-			return err
-		}
+	any, first := v.(*any)
+	if !first {
+		return json.Unmarshal(data, v)
 	}
-	return json.Unmarshal(data, v)
+	if err := unambiguous(data); err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber() // some are too large for a float
+	if err := d.Decode(any); err != nil {
+		return err
+	}
+	*any = plain(*any)
+	return nil
 }
 
 var (

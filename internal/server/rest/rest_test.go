@@ -70,7 +70,7 @@ func start(t testing.TB) *world {
 	w.boxes, volumes = newManager(t)
 	w.images = &shelf{names: []string{"default", "other.example/team/tool:v1"}}
 	w.api = rest.New(w.router, rest.Parts{
-		Version: "v1.2.3", Keys: keys, Audit: &fullDisk{Log: w.audit, full: w.full}, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes, Volumes: volumes,
+		Version: "v1.2.3", Keys: keys, Audit: &fullDisk{Log: w.audit, full: w.full}, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes, Repeats: w.boxes, Volumes: volumes,
 		Defaults: sandbox.Limits{Memory: 256 * sandbox.MiB}, Draining: s.Draining(),
 	})
 	hs := httptest.NewServer(s.Handler())

@@ -19,7 +19,7 @@ import (
 
 // Volumes are what the routes about volumes need; volume.Volumes has it.
 type Volumes interface {
-	Create(ctx context.Context, owner, name string, size int64, key string) (sandbox.Volume, error)
+	Create(ctx context.Context, owner, name string, size int64) (sandbox.Volume, error)
 	List(ctx context.Context, owner string) ([]sandbox.Volume, error)
 	Holders(ctx context.Context, owner, name string) ([]string, error)
 	Inspect(ctx context.Context, owner, name string) (volume.Info, error)
@@ -45,7 +45,7 @@ type (
 		Name string `path:"name" maxLength:"128" doc:"The volume."`
 	}
 	createVolumeInput struct {
-		Key  string `header:"Idempotency-Key" maxLength:"255" doc:"The same key with the same body within a day gives the same volume; with another body it is a conflict."`
+		Repeatable
 		Body struct {
 			Name string `json:"name" minLength:"1" maxLength:"128" doc:"Your name for it, unique among your volumes."`
 			Size *Size  `json:"size,omitempty"`
@@ -83,16 +83,17 @@ func (a *API) createVolume(ctx context.Context, c sandbox.Caller, in *createVolu
 			return nil, tooSmall("size")
 		}
 	}
-	vol, err := a.Volumes.Create(ctx, c.Owner, in.Body.Name, size, in.Key)
-	if errdefs.IsAlreadyExists(err) {
-		err = sandbox.Refuse(errdefs.ErrAlreadyExists, "there is a volume of that name already")
-	}
-	err = noVolume(err)
-	a.record(ctx, c, audit.Volume, err, map[string]string{"create": in.Body.Name})
-	if err != nil {
-		return nil, err
-	}
-	return &volumeOutput{volumeOf(&vol, nil)}, nil
+	return repeat(ctx, a, c, in.Key, "create-volume", in.Body, func(ctx context.Context) (*volumeOutput, error) {
+		vol, err := a.Volumes.Create(ctx, c.Owner, in.Body.Name, size)
+		if errdefs.IsAlreadyExists(err) {
+			err = sandbox.Refuse(errdefs.ErrAlreadyExists, "there is a volume of that name already")
+		}
+		a.record(ctx, c, audit.Volume, err, map[string]string{"create": in.Body.Name})
+		if err != nil {
+			return nil, err
+		}
+		return &volumeOutput{volumeOf(&vol, nil)}, nil
+	})
 }
 
 func (a *API) listVolumes(ctx context.Context, c sandbox.Caller, in *volumesInput) (*volumesOutput, error) {

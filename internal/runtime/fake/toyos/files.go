@@ -55,6 +55,8 @@ type view struct {
 	dir string // where relative paths begin
 	// readOnly: nobody may change anything.
 	readOnly bool
+	// tree is where all paths begin, and stay; nil: they are resolved as usual.
+	tree *node
 }
 
 func (v *view) may(n *node, want uint32) error {
@@ -86,6 +88,10 @@ type place struct {
 
 // find resolves p. d.mu is held.
 func (v *view) find(p string, follow bool) (place, error) {
+	if v.tree != nil && strings.IndexByte(p, 0) < 0 {
+		links := maxLinks // each further one is too many
+		return v.walk(v.tree, p, false, &links)
+	}
 	switch {
 	case p == "" || strings.IndexByte(p, 0) >= 0:
 		return place{}, syscall.EINVAL
@@ -234,6 +240,28 @@ func (v *view) names(p string) (names []string, err error) {
 	return names, err
 }
 
+// Tree implements agent.FS.
+func (v *view) Tree(p string, follow bool) (t agent.Tree, err error) {
+	v, in := v.at(p)
+	err = v.do("open", p, func() error {
+		at, err := v.existing(in, follow)
+		switch {
+		case err != nil:
+			return err
+		case !at.node.is(syscall.S_IFDIR):
+			return syscall.ENOTDIR
+		}
+		t = &tree{view{d: v.d, who: v.who, tree: at.node, readOnly: v.readOnly}}
+		return nil
+	})
+	return t, err
+}
+
+// tree is the disk below one directory.
+type tree struct{ view }
+
+func (*tree) Close() error { return nil }
+
 func (v *view) Readlink(p string) (target string, err error) {
 	v, in := v.at(p)
 	err = v.do("readlink", p, func() error {
@@ -326,22 +354,28 @@ func (v *view) Chown(p string, uid, gid int) error {
 	v, in := v.at(p)
 	return v.do("chown", p, func() error {
 		at, err := v.existing(in, false)
-		switch {
-		case err != nil:
+		if err == nil && v.readOnly {
+			err = syscall.EROFS
+		}
+		if err != nil {
 			return err
-		case v.readOnly:
-			return syscall.EROFS
-		case v.who.uid != 0:
-			return syscall.EPERM
 		}
-		if uid >= 0 {
-			at.node.owner.uid = uint32(uid)
-		}
-		if gid >= 0 {
-			at.node.owner.gid = uint32(gid)
-		}
-		return nil
+		return v.who.chown(at.node, uid, gid)
 	})
+}
+
+// chown gives a node away; d.mu is held.
+func (c cred) chown(n *node, uid, gid int) error {
+	if c.uid != 0 {
+		return syscall.EPERM
+	}
+	if uid >= 0 {
+		n.owner.uid = uint32(uid)
+	}
+	if gid >= 0 {
+		n.owner.gid = uint32(gid)
+	}
+	return nil
 }
 
 func (v *view) Owner(spec string) (uid, gid int, err error) { return v.d.users.owner(spec) }

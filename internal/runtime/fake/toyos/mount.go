@@ -34,7 +34,7 @@ func (d *Disk) Mount(at string, volume *Disk, readOnly bool) {
 
 // at is the view of the disk that p leads to, and the path there.
 func (v *view) at(p string) (*view, string) {
-	if len(v.d.mounts) == 0 || p == "" {
+	if len(v.d.mounts) == 0 || p == "" || v.tree != nil {
 		return v, p
 	}
 	full := p

@@ -59,11 +59,11 @@ func (n *notifier) Close() error {
 	return nil
 }
 
-func (v *view) Watch(to agent.Notifier, p string, follow bool) (id int, err error) {
+func (v *view) Watch(to agent.Notifier, p string) (id int, err error) {
 	n := to.(*notifier)
 	v, in := v.at(p)
 	err = v.do("watch", p, func() error {
-		at, err := v.existing(in, follow)
+		at, err := v.existing(in, false)
 		switch {
 		case n.d != v.d:
 			return syscall.ENOTSUP
