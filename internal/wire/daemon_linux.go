@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -58,10 +59,18 @@ type daemon struct {
 	server *server.Server
 }
 
+// gcPercent is how much the heap may grow between two collections, unless GOGC
+// says. Most of a large heap are outputs of commands, megabytes each: doubling
+// would take twice what the limits of outputs promise.
+const gcPercent = 50
+
 // Serve runs a daemon until ctx is done.
 func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err error) {
 	if err := armFailpoints(hooks.Log); err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	d := &daemon{cfg: cfg, hooks: hooks}
 	defer func() { err = errors.Join(err, d.close()) }()
