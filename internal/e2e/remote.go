@@ -157,7 +157,11 @@ func (r *restBox) follow(ctx context.Context, body string, out client.Output) (*
 				Offset int64
 				Data   []byte `json:"data_base64"`
 			}
-			if err := json.Unmarshal([]byte(ev.Data), &o); err != nil || n == 0 || o.Offset != at[ev.Name] {
+			err := json.Unmarshal([]byte(ev.Data), &o)
+			if _, begun := at[ev.Name]; !begun && r.session != "" {
+				at[ev.Name] = o.Offset // those of the shell's output
+			}
+			if err != nil || n == 0 || o.Offset != at[ev.Name] {
 				return nil, fmt.Errorf("event %d at %d: %.200s: %w", n, at[ev.Name], ev.Data, err)
 			}
 			at[ev.Name] += int64(len(o.Data))
