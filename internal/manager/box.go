@@ -115,7 +115,7 @@ func (b *box) snapshot() sandbox.Sandbox {
 	sb.Env, sb.Aliases, sb.Ports = slices.Clone(sb.Env), slices.Clone(sb.Aliases), slices.Clone(sb.Ports)
 	sb.Require, sb.NotEnforced = slices.Clone(sb.Require), slices.Clone(sb.NotEnforced)
 	if !b.used.IsZero() {
-		sb.LastActivity = b.used.Round(0)
+		sb.LastActivity = b.used.UTC()
 	}
 	return sb
 }

@@ -137,7 +137,7 @@ func (m *Manager) await(ctx context.Context, b *box) (sandbox.Sandbox, error) {
 }
 
 func record(c sandbox.Caller, r sandbox.CreateRequest, p plan) sandbox.Sandbox {
-	t := now().Round(0)
+	t := wall()
 	uid := ids.UID()
 	rec := sandbox.Sandbox{
 		UID: uid, Short: ids.Short(uid), Label: newLabel(), Name: r.Name, Aliases: r.Aliases, Owner: c.Owner,
@@ -238,7 +238,7 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	}
 	if err = failpoint.CreateMade.Hit(); err == nil {
 		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) {
-			sb.Started, sb.NotEnforced, sb.ImageDigest = now().Round(0), m.Capabilities().NotEnforced, img.Digest
+			sb.Started, sb.NotEnforced, sb.ImageDigest = wall(), m.Capabilities().NotEnforced, img.Digest
 			sb.ImagePath = img.Path
 			sb.User, sb.Workdir, sb.Env, sb.Ports = spec.User, spec.Workdir, spec.Env, got
 		})
