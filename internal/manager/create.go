@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"agentbox/internal/failpoint"
@@ -25,7 +27,7 @@ import (
 func (m *Manager) Create(ctx context.Context, c sandbox.Caller, r sandbox.CreateRequest, key string) (sandbox.Sandbox, error) {
 	sb, err := m.create(ctx, c, r, key)
 	if err != nil {
-		return sandbox.Sandbox{}, fmt.Errorf("create a sandbox: %w", err)
+		return sandbox.Sandbox{}, fmt.Errorf("create a sandbox: %w", explainFull(err))
 	}
 	return sb, nil
 }
@@ -306,6 +308,15 @@ func (m *Manager) hasMemory() error {
 		return sandbox.TooLittle("memory")
 	}
 	return nil
+}
+
+// explainFull tells callers of a full disk. What the sandbox's own kernel ran into
+// comes as a text.
+func explainFull(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || err != nil && strings.Contains(err.Error(), syscall.ENOSPC.Error()) {
+		return fmt.Errorf("%w: %w", sandbox.DiskFull(), err)
+	}
+	return err
 }
 
 // errDraining asks for patience as long as another daemon needs to start.

@@ -45,7 +45,7 @@ func (m *Manager) change(ctx context.Context, c sandbox.Caller, id, verb string,
 		err = m.detached(ctx, func(ctx context.Context) error { return m.changeNow(ctx, b, f) })
 	}
 	if err != nil {
-		return sandbox.Sandbox{}, fmt.Errorf("%s: %w", verb, err)
+		return sandbox.Sandbox{}, fmt.Errorf("%s: %w", verb, explainFull(err))
 	}
 	return b.snapshot(), nil
 }

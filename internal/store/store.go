@@ -79,7 +79,10 @@ func open(ctx context.Context, path string) (_ *Store, err error) {
 func (s *Store) check(ctx context.Context) error {
 	var found string
 	if err := s.w.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&found); err != nil {
-		return fmt.Errorf("check the data: %w", classify(err))
+		if err = classify(err); !errdefs.IsDataLoss(err) {
+			return fmt.Errorf("check the data: %w", err)
+		}
+		found = err.Error()
 	}
 	if found != "ok" {
 		return fmt.Errorf("the data is damaged, put a backup of it in its place: %s: %w", found, errdefs.ErrDataLoss)
