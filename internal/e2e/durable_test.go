@@ -39,10 +39,10 @@ func (d *Daemon) waitFor(what string, ok func() bool) {
 	}
 }
 
-// TestServerTerminated: told to end, the server is not ready any more and refuses
+// TestF09_Terminated: told to end, the server is not ready any more and refuses
 // to create, tells a command's client how it ended if that is soon, and lets go of
 // what takes longer: the next one has its result.
-func TestServerTerminated(t *testing.T) {
+func TestF09_Terminated(t *testing.T) {
 	t.Parallel()
 	d := StartDaemon(t, "--http-stop-grace", "8s")
 	d.Do(d.Key, "POST", "/sandboxes", `{"name":"a"}`, nil)
@@ -120,10 +120,10 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// TestDataDirectoryFull: on a full disk nothing new is made, and it says why; what
+// TestF19_DataDirectoryFull: on a full disk nothing new is made, and it says why; what
 // is there can be used and destroyed, a stop that finds no room leaves the sandbox
 // running with its files, and a daemon can be started.
-func TestDataDirectoryFull(t *testing.T) {
+func TestF19_DataDirectoryFull(t *testing.T) {
 	Need(t, os.Getuid() == 0, "root, to mount a small file system")
 	var small string
 	t.Cleanup(func() { // after the daemon's
@@ -150,7 +150,7 @@ func TestDataDirectoryFull(t *testing.T) {
 	fill(t, full)
 	var p served
 	for _, path := range []string{"/sandboxes", "/sandboxes/a/stop"} {
-		if code := d.Do(d.Key, "POST", path, "{}", &p); code != http.StatusTooManyRequests || p.Code != "limit_exceeded" || !strings.Contains(p.Detail, "disk is full") {
+		if code := d.Do(d.Key, "POST", path, "{}", &p); code != http.StatusServiceUnavailable || p.Code != "unavailable" || !strings.Contains(p.Detail, "disk is full") {
 			t.Errorf("%s: %d %+v", path, code, p)
 		}
 	}
@@ -270,10 +270,10 @@ func TestDatabaseLocked(t *testing.T) {
 	}
 }
 
-// TestDatabaseDamaged: a daemon does not begin with a database that is damaged, of
+// TestF18_DatabaseDamaged: a daemon does not begin with a database that is damaged, of
 // a newer version or gone, says what to do, and leaves the sandboxes alone. With
 // the right one in its place they are back.
-func TestDatabaseDamaged(t *testing.T) {
+func TestF18_DatabaseDamaged(t *testing.T) {
 	t.Parallel()
 	d := StartDaemon(t)
 	var sb served

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	"agentbox/internal/failpoint"
 	"agentbox/internal/ids"
 	"agentbox/internal/live"
@@ -310,13 +312,14 @@ func (m *Manager) hasMemory() error {
 	return nil
 }
 
-// explainFull tells callers of a full disk. What the sandbox's own kernel ran into
-// comes as a text.
+// explainFull tells callers of a full disk, whatever class its error has. What the
+// sandbox's own kernel ran into comes as a text, and the database has its own.
 func explainFull(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || err != nil && strings.Contains(err.Error(), syscall.ENOSPC.Error()) {
-		return fmt.Errorf("%w: %w", sandbox.DiskFull(), err)
+	text := err.Error()
+	if errdefs.IsInvalidArgument(err) || !strings.Contains(text, syscall.ENOSPC.Error()) && !strings.Contains(text, "disk is full") {
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: %s", sandbox.Refuse(errdefs.ErrUnavailable, "The server's disk is full"), text)
 }
 
 // errDraining asks for patience as long as another daemon needs to start.

@@ -67,11 +67,6 @@ func TooLittle(what string) *LimitError {
 	return &LimitError{Text: "The server has too little " + what + " for another sandbox", RetryAfter: retryAfter}
 }
 
-// DiskFull is the LimitError of a host whose disk is full.
-func DiskFull() *LimitError {
-	return &LimitError{Text: "The server's disk is full", RetryAfter: retryAfter}
-}
-
 // ClashError says that a name, or an id that a caller chose, is in use:
 // errdefs.IsAlreadyExists.
 type ClashError struct{ Field, Value string }
