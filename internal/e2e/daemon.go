@@ -28,8 +28,8 @@ type Daemon struct {
 	URL string
 	// Key is the first one: an admin's of the default owner. Empty without keys.
 	Key string
-	// Curl is the line that the daemon says to try.
-	Curl string
+	// Said is what the daemon said when it was up, and Curl the line in it to try.
+	Said, Curl string
 }
 
 // StartDaemon starts a daemon on a free port. It ends with the test, and so do
@@ -80,9 +80,11 @@ func (d *Daemon) StartWith(env ...string) error {
 	}
 	late := time.AfterFunc(time.Minute, func() { _ = d.cmd.Process.Kill() }) // it says nothing: the reading below ends
 	defer late.Stop()
+	d.Said = ""
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		line := lines.Text()
-		if m := regexp.MustCompile(`serves (http://\S+)`).FindStringSubmatch(line); m != nil {
+		d.Said += line + "\n"
+		if m := regexp.MustCompile(`serves (https?://\S+)`).FindStringSubmatch(line); m != nil {
 			d.URL = m[1]
 		}
 		if key := regexp.MustCompile(`abx_[0-9a-f]{40}`).FindString(line); key != "" {

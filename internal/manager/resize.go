@@ -32,25 +32,34 @@ func (m *Manager) applyLimits(rec *sandbox.Sandbox, asked sandbox.Limits) error 
 		return &sandbox.StateError{Short: rec.Short, Status: s, Text: sandbox.NotRunning}
 	}
 	l := rec.Limits
-	for _, c := range []struct {
-		name   string
-		chosen bool
-	}{
-		{sandbox.LimitMemory, asked.Memory != 0}, {sandbox.LimitCPUs, asked.CPUs != 0}, {sandbox.LimitPids, asked.Pids != 0},
-	} {
-		if !c.chosen {
-			continue
-		}
-		if slices.Contains(m.Capabilities().NotEnforced, c.name) {
-			return unsupported("a limit of " + c.name)
-		}
-		if !slices.Contains(rec.Require, c.name) {
-			rec.Require = append(rec.Require, c.name)
+	l.Memory, l.CPUs, l.Pids = cmp.Or(asked.Memory, l.Memory), cmp.Or(asked.CPUs, l.CPUs), cmp.Or(asked.Pids, l.Pids)
+	if err := l.Check(m.policy.most(l, asked)); err != nil {
+		return err
+	}
+	chosen := map[string]bool{sandbox.LimitMemory: asked.Memory != 0, sandbox.LimitCPUs: asked.CPUs != 0, sandbox.LimitPids: asked.Pids != 0}
+	for _, name := range m.Capabilities().NotEnforced {
+		if chosen[name] {
+			return unsupported("a limit of " + name)
 		}
 	}
-	l.Memory, l.CPUs, l.Pids = cmp.Or(asked.Memory, l.Memory), cmp.Or(asked.CPUs, l.CPUs), cmp.Or(asked.Pids, l.Pids)
-	// What stays was allowed when it was given; a maximum may be lower by now.
-	most := m.policy.Max
+	for name, c := range chosen {
+		if c && !slices.Contains(rec.Require, name) {
+			rec.Require = append(rec.Require, name)
+		}
+	}
+	if l.Memory > rec.Limits.Memory {
+		if err := m.hasMemory(); err != nil {
+			return err
+		}
+	}
+	rec.Limits = l
+	return nil
+}
+
+// most bounds limits of which some were asked for: what stays was allowed when it
+// was given, though the maximum may be lower by now.
+func (p *Policy) most(l, asked sandbox.Limits) sandbox.Limits {
+	most := p.Max
 	most.Disk, most.Shm, most.Run, most.OpenFiles = max(most.Disk, l.Disk), max(most.Shm, l.Shm), max(most.Run, l.Run), max(most.OpenFiles, l.OpenFiles)
 	if asked.Memory == 0 {
 		most.Memory = max(most.Memory, l.Memory)
@@ -61,16 +70,7 @@ func (m *Manager) applyLimits(rec *sandbox.Sandbox, asked sandbox.Limits) error 
 	if asked.Pids == 0 {
 		most.Pids = max(most.Pids, l.Pids)
 	}
-	if err := l.Check(most); err != nil {
-		return err
-	}
-	if l.Memory > rec.Limits.Memory {
-		if err := m.hasMemory(); err != nil {
-			return err
-		}
-	}
-	rec.Limits = l
-	return nil
+	return most
 }
 
 // resize lets the limits that are recorded hold, or those of before again. The

@@ -35,11 +35,11 @@ type NewSandbox struct {
 
 // NewLimits are limits that a caller chooses.
 type NewLimits struct {
-	Memory *Size    `json:"memory,omitempty"`
-	CPUs   *float64 `json:"cpus,omitempty" doc:"Cores, such as 0.5."`
-	Disk   *Size    `json:"disk,omitempty" doc:"Of written files, /tmp included."`
-	Shm    *Size    `json:"shm,omitempty" doc:"Of /dev/shm."`
-	Pids   *int64   `json:"pids,omitempty" doc:"Processes and threads."`
+	Memory *Size  `json:"memory,omitempty"`
+	CPUs   *Float `json:"cpus,omitempty" doc:"Cores, such as 0.5."`
+	Disk   *Size  `json:"disk,omitempty" doc:"Of written files, /tmp included."`
+	Shm    *Size  `json:"shm,omitempty" doc:"Of /dev/shm."`
+	Pids   *Int   `json:"pids,omitempty" doc:"Processes and threads."`
 }
 
 // NewNetwork is what a sandbox is to reach.
@@ -110,7 +110,7 @@ func (a *API) request(b *NewSandbox) (sandbox.CreateRequest, error) {
 		return r, err
 	}
 	for _, p := range b.Ports {
-		r.Ports = append(r.Ports, sandbox.Port{Guest: uint16(p.Guest), Host: uint16(p.Host)}) // the document bounds them
+		r.Ports = append(r.Ports, sandbox.Port{Guest: uint16(p.Guest.Value), Host: uint16(p.Host.Value)}) // the document bounds them
 	}
 	r.IdleTimeout, r.Lifetime = span(b.IdleTimeout), span(b.Lifetime)
 	return r, nil
@@ -135,12 +135,12 @@ func (b *NewLimits) chosen() (l sandbox.Limits, err error) {
 		*f.to = f.asked.Bytes
 	}
 	if b.CPUs != nil {
-		if l.CPUs = *b.CPUs; l.CPUs == 0 {
+		if l.CPUs = b.CPUs.Value; l.CPUs == 0 {
 			return l, tooSmall("cpus")
 		}
 	}
 	if b.Pids != nil {
-		if l.Pids = *b.Pids; l.Pids == 0 {
+		if l.Pids = b.Pids.Value; l.Pids == 0 {
 			return l, tooSmall("pids")
 		}
 	}

@@ -229,13 +229,13 @@ func (x *execRoutes) signal(ctx context.Context, c sandbox.Caller, in *signalInp
 type resizeInput struct {
 	InExec
 	Body struct {
-		Cols uint16 `json:"cols" minimum:"1"`
-		Rows uint16 `json:"rows" minimum:"1"`
+		Cols Int `json:"cols" minimum:"1" maximum:"65535"`
+		Rows Int `json:"rows" minimum:"1" maximum:"65535"`
 	}
 }
 
 func (x *execRoutes) resize(ctx context.Context, c sandbox.Caller, in *resizeInput) (*struct{}, error) {
-	return nil, guestError(x.m.ResizeExec(ctx, c, in.ID, in.Exec, in.Body.Cols, in.Body.Rows))
+	return nil, guestError(x.m.ResizeExec(ctx, c, in.ID, in.Exec, uint16(in.Body.Cols.Value), uint16(in.Body.Rows.Value)))
 }
 
 type outputInput struct {

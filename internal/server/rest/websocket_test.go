@@ -7,7 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -238,21 +238,21 @@ func TestPorts(t *testing.T) {
 func TestPublishedPorts(t *testing.T) {
 	w := start(t)
 	sb := w.create(w.user, `{"ports":[{"guest":8080},{"guest":8081,"host":0}]}`)
-	if len(sb.Ports) != 2 || sb.Ports[0].Guest != 8080 || sb.Ports[0].Host == 0 || sb.Ports[0].Host == sb.Ports[1].Host {
+	if len(sb.Ports) != 2 || sb.Ports[0].Guest.Value != 8080 || sb.Ports[0].Host.Value == 0 || sb.Ports[0].Host.Value == sb.Ports[1].Host.Value {
 		t.Fatalf("%+v", sb.Ports)
 	}
 	box := "/api/v1/sandboxes/" + sb.ID
-	if got := read[rest.Sandbox](t, w.in("GET", box, "", 200)); !slices.Equal(got.Ports, sb.Ports) {
+	if got := read[rest.Sandbox](t, w.in("GET", box, "", 200)); !reflect.DeepEqual(got.Ports, sb.Ports) {
 		t.Errorf("%+v", got.Ports)
 	}
-	p := w.problem(w.user, "POST", "/sandboxes", fmt.Sprintf(`{"ports":[{"guest":1,"host":%d}]}`, sb.Ports[0].Host), 409, server.CodeAlreadyExists)
-	if !strings.Contains(p.Detail, fmt.Sprint(sb.Ports[0].Host)) {
+	p := w.problem(w.user, "POST", "/sandboxes", fmt.Sprintf(`{"ports":[{"guest":1,"host":%d}]}`, sb.Ports[0].Host.Value), 409, server.CodeAlreadyExists)
+	if !strings.Contains(p.Detail, fmt.Sprint(sb.Ports[0].Host.Value)) {
 		t.Errorf("the clash is told as %q", p.Detail)
 	}
 	w.in("POST", box+"/execute", `{"command":["echod","8080"],"detach":true}`, 202)
 	var got string
 	for got != "hello" { // until it listens, the connection is reset
-		got = ask(fmt.Sprintf("127.0.0.1:%d", sb.Ports[0].Host), "hello")
+		got = ask(fmt.Sprintf("127.0.0.1:%d", sb.Ports[0].Host.Value), "hello")
 	}
 }
 
