@@ -27,6 +27,7 @@ import (
 	"agentbox/internal/server"
 	"agentbox/internal/server/rest"
 	"agentbox/internal/store"
+	"agentbox/internal/telemetry"
 )
 
 // What a daemon has in its data directory, beside images and programs.
@@ -42,6 +43,7 @@ const (
 type daemon struct {
 	cfg    *config.Config
 	hooks  cli.DaemonHooks
+	meter  *telemetry.Core
 	closes []func() error
 
 	images *image.Store
@@ -59,7 +61,7 @@ func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err 
 	if cfg.Storage != "" {
 		return errors.New("storage is set, and this version keeps nothing beyond a sandbox's life: unset it")
 	}
-	d := &daemon{cfg: cfg, hooks: hooks}
+	d := &daemon{cfg: cfg, hooks: hooks, meter: telemetry.New()}
 	defer func() { err = errors.Join(err, d.close()) }()
 	for _, open := range []func(context.Context) error{d.openData, d.openSandboxes, d.openServer} {
 		if err := open(ctx); err != nil {
@@ -124,7 +126,7 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 		return err
 	}
 	d.boxes, err = manager.Open(ctx, manager.Options{
-		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Policy: allowed, Log: d.hooks.Log,
+		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Policy: allowed, Log: d.hooks.Log, Meter: d.meter,
 		Memory: func() (available, total int64, err error) {
 			m := doctor.HostMemory()
 			return m.Available, m.Total, nil
@@ -134,6 +136,7 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 		return err
 	}
 	d.later(d.boxes.Close)
+	d.meter.Watch(d.boxes.Counts)
 	return nil
 }
 
@@ -154,8 +157,9 @@ func (d *daemon) openServer(context.Context) (err error) {
 	opts := server.Options{
 		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth,
 		HeaderTimeout: h.HeaderTimeout, BodyTimeout: h.BodyTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
-		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace,
+		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace, Metrics: server.NewMetrics(),
 	}
+	opts.Metrics.Register(d.meter)
 	if d.cfg.TLS.Cert != "" {
 		cert, err := server.LoadCertificate(d.cfg.TLS.Cert, d.cfg.TLS.Key, d.hooks.Log)
 		if err != nil {
