@@ -141,7 +141,7 @@ func (g *Group) read(controller, file string) string {
 
 // OOMKills is the number of the group's processes that the kernel killed
 // because the memory limit was reached. Read it before [Group.Remove].
-func (g *Group) OOMKills() int64 { return g.Stats().OOMKills }
+func (g *Group) OOMKills() int64 { return g.layout.ooms(g.read) }
 
 // Procs returns the processes in the group; on version 1 those in any of its
 // directories. Our own is never one of them.

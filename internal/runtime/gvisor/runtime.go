@@ -63,6 +63,7 @@ var (
 	_ runtime.Runtime     = (*Runtime)(nil)
 	_ runtime.Suspender   = (*Runtime)(nil)
 	_ runtime.StatsReader = (*Runtime)(nil)
+	_ runtime.OOMReader   = (*Runtime)(nil)
 	_ runtime.Resizer     = (*Runtime)(nil)
 )
 
