@@ -27,7 +27,9 @@ import (
 // the same request of the same owner within a day gives the same sandbox, also
 // while it is being made. When ctx ends first, nothing is left of it.
 func (m *Manager) Create(ctx context.Context, c sandbox.Caller, r sandbox.CreateRequest, key string) (sandbox.Sandbox, error) {
+	began := time.Now()
 	sb, err := m.create(ctx, c, r, key)
+	m.opts.Meter.Created(err, time.Since(began))
 	if err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("create a sandbox: %w", explainFull(err))
 	}

@@ -96,6 +96,7 @@ func (m *Manager) end(ctx context.Context, b *box) (err error) {
 		return err
 	}
 	m.index.remove(b)
+	m.opts.Meter.Ended(why.reason)
 	b.tell()
 	close(b.gone)
 	return failpoint.DestroyBuried.Hit()
