@@ -104,9 +104,6 @@ func (d *daemon) openData(ctx context.Context) (err error) {
 	if d.images, err = Images(d.cfg.DataDir); err != nil {
 		return err
 	}
-	if err := notForgotten(d.cfg.DataDir); err != nil {
-		return err
-	}
 	if d.store, err = store.Open(ctx, filepath.Join(d.cfg.DataDir, database)); err != nil {
 		return err
 	}
@@ -117,19 +114,6 @@ func (d *daemon) openData(ctx context.Context) (err error) {
 	}
 	d.later(d.audit.Close)
 	d.keys = auth.NewKeyring(storedKeys{d.store})
-	return nil
-}
-
-// notForgotten refuses to begin a new database where there are sandboxes, which
-// would be removed because nobody knows them.
-func notForgotten(dataDir string) error {
-	path := filepath.Join(dataDir, database)
-	if fi, err := os.Stat(path); err == nil && fi.Size() > 0 {
-		return nil
-	}
-	if left, err := os.ReadDir(filepath.Join(dataDir, daemonDir, "sandboxes")); err == nil && len(left) > 0 {
-		return fmt.Errorf("the database %s is gone, and %d sandboxes are there: put a backup of it in its place, or remove them with agentbox purge", path, len(left))
-	}
 	return nil
 }
 
@@ -180,7 +164,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 		}
 		rates.Exempt = append(rates.Exempt, network)
 	}
-	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, AllowOrigin: d.cfg.AllowOrigin, Rates: rates})
+	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, Loopback: auth.IsLoopback(d.cfg.Listen), AllowOrigin: d.cfg.AllowOrigin, Rates: rates})
 	if err != nil {
 		return err
 	}
