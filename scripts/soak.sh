@@ -22,6 +22,8 @@ step "50 uploads of 100 MiB, cut" TestFS17 ./internal/e2e
 step "3,000 reads of a file that is replaced" TestB120 ./internal/e2e
 step "2 GiB to a reader of 10 MiB/s" TestB095 ./internal/e2e
 step "4 x 1 GiB in and out at once" TestTransfersAtOnce ./internal/e2e
+step "10,000 commands leave nothing in the daemon" TestMemoryOfManyCommands ./internal/e2e
+step "100 clients on 20 sandboxes for a minute" TestManyClients ./internal/e2e
 step "100 cycles of one process" TestCyclesOfOneProcess ./internal/e2e/soak
 step "500 cycles, 50 killed" TestCycles ./internal/e2e/soak
 step "100 clients on 20 sandboxes" TestServiceClients ./internal/e2e/soak

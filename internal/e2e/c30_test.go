@@ -136,7 +136,7 @@ func TestB202(t *testing.T) {
 		cmd.Path, cmd.Env = filepath.Join(dir, "agentbox"), []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "AGENTBOX_DATA_DIR=" + filepath.Join(dir, "data")}
 		asUser(cmd, uid)
 	}}
-	d.begin(t)
+	d.forTest(t)
 	var sb struct {
 		ID          string
 		NotEnforced []string `json:"not_enforced"`

@@ -39,12 +39,12 @@ type Daemon struct {
 func StartDaemon(t testing.TB, args ...string) *Daemon {
 	t.Helper()
 	d := &Daemon{t: t, Dir: DataDir(t), args: args, logs: &lockedBuffer{}}
-	d.begin(t)
+	d.forTest(t)
 	return d
 }
 
-// begin starts the daemon, which ends with the test.
-func (d *Daemon) begin(t testing.TB) {
+// forTest starts the daemon, which ends with the test.
+func (d *Daemon) forTest(t testing.TB) {
 	t.Helper()
 	d.Start()
 	t.Cleanup(func() {

@@ -224,7 +224,7 @@ func TestF19(t *testing.T) {
 		}
 	}
 	d.Dir = small
-	d.begin(t)
+	d.forTest(t)
 	box := d.Box(d.Make(nil))
 	long := make(chan *sandbox.Result, 1)
 	go func() {

@@ -153,7 +153,7 @@ func (m *Manager) resumeStop(ctx context.Context, b *box, info runtime.Info) err
 func (m *Manager) resumeStart(ctx context.Context, b *box, info runtime.Info) error {
 	switch info.State {
 	case sandbox.Live:
-		if err := m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = now().Round(0) }); err != nil {
+		if err := m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = wall() }); err != nil {
 			return err
 		}
 		return m.takeOver(ctx, b)

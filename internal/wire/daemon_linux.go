@@ -28,6 +28,7 @@ import (
 	"agentbox/internal/server"
 	"agentbox/internal/server/rest"
 	"agentbox/internal/store"
+	"agentbox/internal/telemetry"
 	"agentbox/internal/volume"
 )
 
@@ -45,6 +46,7 @@ const (
 type daemon struct {
 	cfg    *config.Config
 	hooks  cli.DaemonHooks
+	meter  *telemetry.Core
 	closes []func() error
 
 	images *image.Store
@@ -71,7 +73,7 @@ func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err 
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	d := &daemon{cfg: cfg, hooks: hooks}
+	d := &daemon{cfg: cfg, hooks: hooks, meter: telemetry.New()}
 	defer func() { err = errors.Join(err, d.close()) }()
 	// The image comes last: making it takes minutes, and whoever set something
 	// wrong should hear so at once.
@@ -180,7 +182,7 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 		return err
 	}
 	d.boxes, err = manager.Open(ctx, manager.Options{
-		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Volumes: d.vols, Policy: allowed, Log: d.hooks.Log,
+		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Volumes: d.vols, Policy: allowed, Log: d.hooks.Log, Meter: d.meter,
 		Memory: func() (available, total int64, err error) {
 			m := doctor.HostMemory()
 			return m.Available, m.Total, nil
@@ -190,6 +192,7 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 		return err
 	}
 	d.later(d.boxes.Close)
+	d.meter.Watch(d.boxes.Counts)
 	return nil
 }
 
@@ -214,8 +217,9 @@ func (d *daemon) openServer(context.Context) (err error) {
 	opts := server.Options{
 		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth, Ready: d.ready,
 		HeaderTimeout: h.HeaderTimeout, BodyTimeout: h.BodyTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
-		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace,
+		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace, Metrics: server.NewMetrics(),
 	}
+	opts.Metrics.Register(d.meter)
 	if d.cfg.TLS.Cert != "" {
 		cert, err := server.LoadCertificate(d.cfg.TLS.Cert, d.cfg.TLS.Key, d.hooks.Log)
 		if err != nil {
