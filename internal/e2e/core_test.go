@@ -134,7 +134,7 @@ func TestLimitsOfServer(t *testing.T) {
 	if memory() != "536870912" || !strings.HasPrefix(onHost("cpu.max", "cpu.cfs_quota_us"), "50000") {
 		t.Errorf("the host limits memory to %s, processors to %s", memory(), onHost("cpu.max", "cpu.cfs_quota_us"))
 	}
-	if code := d.Do(d.Key, "POST", "/sandboxes/dev/execute", `{"command":`+quoted(hold)+`,"detach":true}`, nil); code != 202 {
+	if code := d.Do(d.Key, "POST", "/sandboxes/dev/execute", quoted(`{"command":%s,"detach":true}`, hold), nil); code != 202 {
 		t.Fatal(code)
 	}
 	eventually(t, "more is in use than the first limit", func() bool { return d.sh("dev", "ls held 2>&1") == "held" })
@@ -172,11 +172,6 @@ func TestLimitsOfServer(t *testing.T) {
 	}
 }
 
-func quoted(s string) string {
-	b, _ := json.Marshal(s) // a text always can be
-	return string(b)
-}
-
 // TestOOMWithoutDaemon: a sandbox that reached its limit of memory while no
 // daemon ran says so, and nothing of it is left.
 func TestOOMWithoutDaemon(t *testing.T) {
@@ -190,7 +185,7 @@ func TestOOMWithoutDaemon(t *testing.T) {
 	bomb := `python3 -c 'import os, time
 while not os.path.exists("go"): time.sleep(0.05)
 time.sleep(1); b = bytearray(10**9)'`
-	if code := d.Do(d.Key, "POST", "/sandboxes/"+sb.ID+"/execute", `{"command":`+quoted(bomb)+`,"detach":true}`, nil); code != 202 {
+	if code := d.Do(d.Key, "POST", "/sandboxes/"+sb.ID+"/execute", quoted(`{"command":%s,"detach":true}`, bomb), nil); code != 202 {
 		t.Fatal(code)
 	}
 	d.sh(sb.ID, "touch go")

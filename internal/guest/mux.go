@@ -25,6 +25,11 @@ const (
 	// MaxGuestStreams of them, less is allowed.
 	guestWindow = 2 << 20
 	hostWindow  = 1 << 20
+	// portWindow is both for connections to ports: as little as yamux allows. A
+	// server that reads nothing is the sandbox's own doing or misfortune, and all
+	// connections together must leave most of a small sandbox's memory free: 224
+	// of them hold 56 MiB in the guest.
+	portWindow = 256 << 10
 	// backlog of streams that were opened and not yet accepted.
 	backlog = 256
 	// MaxGuestStreams is how many streams the guest may hold at the host beyond
@@ -38,18 +43,41 @@ const (
 // NewMux multiplexes conn, on which the Hello messages were exchanged. The host
 // is yamux's client. Closing the session closes conn.
 func NewMux(conn net.Conn, host bool) (*yamux.Session, error) {
+	window := uint32(guestWindow)
+	if host {
+		window = hostWindow
+	}
+	return newMux(conn, host, window)
+}
+
+// NewPortMux multiplexes a stream of a session for connections to ports. They
+// have a multiplexer of their own because yamux has one size of window for all
+// streams of a session, and files and output need a larger one. r reads the
+// stream.
+func NewPortMux(stream net.Conn, r io.Reader, host bool) (*yamux.Session, error) {
+	return newMux(readConn{stream, r}, host, portWindow)
+}
+
+// readConn is a connection of which something was read already.
+type readConn struct {
+	net.Conn
+	r io.Reader
+}
+
+func (c readConn) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+func newMux(conn net.Conn, host bool, window uint32) (*yamux.Session, error) {
 	c := yamux.DefaultConfig()
 	c.EnableKeepAlive = false
 	c.AcceptBacklog = backlog
 	c.ConnectionWriteTimeout = writeTimeout
 	c.StreamOpenTimeout = 0
 	c.StreamCloseTimeout = closeTimeout
-	c.MaxStreamWindowSize = guestWindow
+	c.MaxStreamWindowSize = window
 	c.LogOutput = io.Discard
 	open := yamux.Server
 	if host {
 		open = yamux.Client
-		c.MaxStreamWindowSize = hostWindow
 	}
 	s, err := open(&muxConn{Conn: conn}, c)
 	if err != nil {
@@ -64,19 +92,23 @@ func NewMux(conn net.Conn, host bool) (*yamux.Session, error) {
 // the reader a goroutine that waits for the writer, so a peer that sends pings
 // and reads nothing would take memory without bound.
 //
-// It sends the header and the body of a data frame with one write.
+// It sends the header and the body of a data frame with one write, and with them
+// the frame that opened the stream: whoever opens one writes to it or closes it
+// next, and each write wakes the other end.
 type muxConn struct {
 	net.Conn
-	in     frameScanner
-	out    []byte // a header whose body comes next
-	outBuf []byte
+	in   frameScanner
+	held []byte // frames and headers that go with the next write
+	body bool   // the next write is a body
 }
 
 // The header of yamux: version, type, flags (2), stream (4), length (4).
 const (
-	yamuxHeader   = 12
-	yamuxTypeData = 0
-	yamuxTypePing = 2
+	yamuxHeader     = 12
+	yamuxTypeData   = 0
+	yamuxTypeWindow = 1
+	yamuxTypePing   = 2
+	yamuxFlagSYN    = 1
 )
 
 var errPing = errors.New("read guest stream: unexpected ping")
@@ -93,27 +125,41 @@ func (c *muxConn) Read(p []byte) (int, error) {
 const coalesce = 64 << 10
 
 func (c *muxConn) Write(p []byte) (int, error) {
-	if c.out == nil && len(p) == yamuxHeader && p[1] == yamuxTypeData && binary.BigEndian.Uint32(p[8:]) > 0 {
-		c.out = append(c.outBuf[:0], p...)
+	if !c.body && c.hold(p) {
+		c.held = append(c.held, p...)
 		return len(p), nil
 	}
-	if c.out == nil {
+	c.body = false
+	b := c.held
+	c.held = b[:0]
+	switch {
+	case len(b) == 0:
 		return c.Conn.Write(p)
-	}
-	b := c.out
-	c.out = nil
-	if len(p) > coalesce {
+	case len(p) > coalesce:
 		if _, err := c.Conn.Write(b); err != nil {
 			return 0, err
 		}
 		return c.Conn.Write(p)
 	}
-	b = append(b, p...)
-	c.outBuf = b
-	if _, err := c.Conn.Write(b); err != nil {
+	if _, err := c.Conn.Write(append(b, p...)); err != nil {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// hold reports whether a header is to go with the next write.
+func (c *muxConn) hold(p []byte) bool {
+	if len(p) != yamuxHeader {
+		return false
+	}
+	switch p[1] {
+	case yamuxTypeData:
+		c.body = binary.BigEndian.Uint32(p[8:]) > 0
+		return c.body
+	case yamuxTypeWindow:
+		return binary.BigEndian.Uint16(p[2:])&yamuxFlagSYN != 0 && len(c.held) < coalesce
+	}
+	return false
 }
 
 // frameScanner follows yamux's frames through a stream of bytes.

@@ -2,10 +2,12 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
+	"agentbox/internal/failpoint"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/ids"
 	"agentbox/internal/live"
@@ -53,6 +55,9 @@ func (m *Manager) StartOnce(ctx context.Context, c sandbox.Caller, id string, cm
 	again := false
 	var request sandbox.Repeatable
 	e, err := m.exec(ctx, c, id, func(l *live.Box) (p *client.Process, own bool, err error) {
+		if err := failpoint.ExecBegin.Hit(); err != nil {
+			return nil, false, err
+		}
 		execID := ids.Hex(execIDLen)
 		if once.Key == "" {
 			p, err = l.Start(ctx, execID, cmd, out)
@@ -70,6 +75,9 @@ func (m *Manager) StartOnce(ctx context.Context, c sandbox.Caller, id string, cm
 		return nil, fmt.Errorf("run a command: %w", err)
 	}
 	e.again, e.once, e.request = again, once, request
+	if err := failpoint.ExecStarted.Hit(); err != nil {
+		return nil, errors.Join(err, e.Detach())
+	}
 	if cmd.Background {
 		return e, e.Detach()
 	}
@@ -122,7 +130,9 @@ func (m *Manager) explain(l *Lease, err error) error {
 // follow waits for the command's end, with its client and without.
 func (e *Exec) follow() {
 	defer e.lease.Release()
-	e.res, e.err = e.live.Wait(e.m.ctx, e.p)
+	if e.res, e.err = e.live.Wait(e.m.ctx, e.p); e.err == nil {
+		e.err = failpoint.ExecEnded.Hit()
+	}
 	close(e.done)
 	switch {
 	case !e.own: // who started it sees to it

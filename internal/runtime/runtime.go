@@ -76,7 +76,8 @@ type Runtime interface {
 	// open files without a name are not kept. A caller who wants commands and
 	// transfers to end in order does that before. When Stop fails, such as with
 	// ResourceExhausted because there are too many files, the sandbox is running,
-	// without its processes, and can be attached to. NotImplemented unless
+	// without its processes, and can be attached to; or it is stopped and has a
+	// process left, which another Stop ends. NotImplemented unless
 	// Capabilities.Stop.
 	Stop(ctx context.Context, id string) error
 

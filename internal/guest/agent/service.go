@@ -49,8 +49,7 @@ func (s *session) handler() http.Handler {
 	mux.HandleFunc("GET "+guest.PathTar, f.getArchive)
 	mux.HandleFunc("PUT "+guest.PathTar, f.putArchive)
 	guest.Handle(mux, "ListPorts", s.ports.list)
-	mux.HandleFunc("POST "+guest.PathPort, s.ports.connect)
-	mux.HandleFunc("DELETE "+guest.PathPort, s.ports.drop)
+	mux.HandleFunc("POST "+guest.PathPorts, s.ports.serve)
 	return mux
 }
 

@@ -51,6 +51,13 @@ type Exec struct {
 	Result  *ExecResult `json:"result" doc:"null: it has not ended. Lists leave its output out."`
 }
 
+// TransformSchema documents that there may be no result.
+func (Exec) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	result := *s.Properties["result"]
+	s.Properties["result"] = &huma.Schema{OneOf: []*huma.Schema{{Ref: result.Ref}, {Type: "null"}}, Description: result.Description}
+	return s
+}
+
 // Kept is the part of an output stream that is still there, in offsets.
 type Kept struct {
 	First int64 `json:"first"`
