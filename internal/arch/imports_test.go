@@ -32,6 +32,7 @@ var layers = []struct {
 	{"agentbox/internal/peercred", []string{"golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/auth/authtest", []string{"agentbox/internal/auth", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server/rest", []string{"agentbox/internal/failpoint", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/server", "agentbox/internal/nearest", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/shell", "github.com/danielgtaylor/huma/v2/...", "github.com/coder/websocket", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/server/rest/resttest", nil},
 	{"agentbox/internal/server", []string{"agentbox/internal/sandbox", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/ids", "github.com/prometheus/client_golang/prometheus/...", "golang.org/x/sync/errgroup", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/auth", []string{"agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/peercred", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/audit", []string{"agentbox/internal/sandbox"}},
@@ -72,7 +73,7 @@ var layers = []struct {
 	{"agentbox/internal/manager", []string{"agentbox/internal/failpoint", "agentbox/internal/live", "agentbox/internal/ports", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "golang.org/x/sync/errgroup", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/shell", []string{"agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/local", []string{"agentbox/internal/live", "agentbox/internal/runtime", "agentbox/internal/owner", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup"}},
-	{"agentbox/internal/cli", []string{"agentbox/internal/local", "agentbox/internal/config", "agentbox/internal/control", "agentbox/internal/doctor", "agentbox/internal/image", "agentbox/internal/image/oci", "agentbox/internal/owner", "agentbox/internal/ports", "agentbox/internal/transfer", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/runtime", "agentbox/internal/ids", "github.com/coreos/go-systemd/v22/daemon", "github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs", "github.com/spf13/pflag"}},
+	{"agentbox/internal/cli", []string{"agentbox/internal/local", "agentbox/internal/config", "agentbox/internal/control", "agentbox/internal/doctor", "agentbox/internal/image", "agentbox/internal/image/oci", "agentbox/internal/owner", "agentbox/internal/ports", "agentbox/internal/transfer", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/runtime", "agentbox/internal/ids", "agentbox/internal/nearest", "github.com/coder/websocket", "github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs", "github.com/spf13/pflag", "github.com/coreos/go-systemd/v22/daemon"}},
 	// Wiring: may import everything of ours, but not gVisor itself.
 	{"agentbox/internal/wire", []string{"agentbox/internal/..."}},
 	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire", "golang.org/x/sys/unix"}},
@@ -94,7 +95,7 @@ var testRows = map[string][]string{
 	"agentbox/internal/manager":        {"agentbox/internal/runtime/fake", "agentbox/internal/store"},
 	"agentbox/internal/volume":         {"agentbox/internal/store"},
 	"agentbox/internal/auth":           {"agentbox/internal/auth/authtest"},
-	"agentbox/internal/server/rest":    {"agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store"},
+	"agentbox/internal/server/rest":    {"agentbox/internal/server/rest/resttest", "agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store"},
 	"agentbox/internal/server":         {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
 }

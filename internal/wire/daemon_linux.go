@@ -66,7 +66,7 @@ func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err 
 	defer func() { err = errors.Join(err, d.close()) }()
 	// The image comes last: making it takes minutes, and whoever set something
 	// wrong should hear so at once.
-	for _, open := range []func(context.Context) error{d.openData, d.openSandboxes, d.openServer, d.ensureImage} {
+	for _, open := range []func(context.Context) error{d.openData, d.tryAddress, d.openSandboxes, d.openServer, d.ensureImage} {
 		if err := open(ctx); err != nil {
 			return err
 		}
@@ -212,8 +212,8 @@ func (d *daemon) listen() (l listeners, err error) {
 			err = errors.Join(err, l.close())
 		}
 	}()
-	if l.main, err = net.Listen("tcp", d.cfg.Listen); err != nil {
-		return l, fmt.Errorf("listen on %s: %w (another port: --listen)", d.cfg.Listen, err)
+	if l.main, err = d.listenMain(); err != nil {
+		return l, err
 	}
 	if l.local, err = server.ListenLocal(d.cfg.Socket); err != nil {
 		return l, err
@@ -224,6 +224,23 @@ func (d *daemon) listen() (l listeners, err error) {
 		}
 	}
 	return l, nil
+}
+
+func (d *daemon) listenMain() (net.Listener, error) {
+	l, err := net.Listen("tcp", d.cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w (another port: --listen)", d.cfg.Listen, err)
+	}
+	return l, nil
+}
+
+// tryAddress finds out before the long work that the port is somebody else's.
+func (d *daemon) tryAddress(context.Context) error {
+	l, err := d.listenMain()
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 func (l listeners) close() error {
