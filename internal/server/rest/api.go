@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"reflect"
 	"sync"
 	"time"
 
@@ -46,6 +47,7 @@ type Parts struct {
 	Sandboxes Sandboxes
 	Images    Images
 	Inside    Inside
+	Repeats   Repeats
 	// Defaults of limits that a request does not name, as the operator set them.
 	Defaults sandbox.Limits
 	// Draining is closed when the server begins to stop: streams that would go on
@@ -164,6 +166,13 @@ func route[I, O any](a *API, op huma.Operation, r server.Route, f func(ctx conte
 		}
 		return out, nil
 	})
+}
+
+// schemaOf refers to the schema of a type, for an answer that an operation's types
+// don't tell.
+func schemaOf[T any](a *API) *huma.Schema {
+	t := reflect.TypeFor[T]()
+	return a.huma.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
 }
 
 var ours sync.Once

@@ -139,6 +139,11 @@ func classify(ctx huma.Context, err error) (*FieldError, *server.Problem) {
 	if name := missing(e.Message); name != "" {
 		return &FieldError{Type: "missing", Loc: append(loc, name), Msg: name + " is missing"}, nil
 	}
+	if e.Message == "invalid integer" {
+		if p := outOfRange(ctx.Operation(), loc, e.Value); p != nil {
+			return nil, p
+		}
+	}
 	for _, f := range forms {
 		if f.huma == e.Message {
 			return &FieldError{Type: f.kind, Loc: loc, Msg: f.msg + suggestion(ctx.Operation(), f.kind, loc), Input: short(e.Value)}, nil
@@ -157,6 +162,24 @@ func classify(ctx huma.Context, err error) (*FieldError, *server.Problem) {
 	p := server.NewProblem(server.CodeInvalidValue, fmt.Sprintf("invalid %s: %s", field, e.Message))
 	p.Field, p.Allowed = field, strings.TrimPrefix(e.Message, "expected ")
 	return nil, p
+}
+
+// outOfRange is the answer to a parameter that is a whole number and none that
+// our types can hold; nil: it is no number.
+func outOfRange(op *huma.Operation, loc []any, value any) *server.Problem {
+	text, _ := value.(string)
+	name, _ := loc[len(loc)-1].(string)
+	if digits := strings.TrimPrefix(text, "-"); digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return nil
+	}
+	p := server.NewProblem(server.CodeInvalidValue, "invalid "+name+": the number is out of range")
+	p.Field, p.Allowed = name, "a whole number that is not as large"
+	for _, q := range op.Parameters {
+		if q.Name == name && q.Schema.Minimum != nil && q.Schema.Maximum != nil {
+			p.Allowed = fmt.Sprintf("%v to %v", *q.Schema.Minimum, *q.Schema.Maximum)
+		}
+	}
+	return p
 }
 
 // missing is the name of a field that had to be there.

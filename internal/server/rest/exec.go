@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -21,7 +22,8 @@ import (
 
 // Execs are what the routes about commands need; manager.Manager has it.
 type Execs interface {
-	StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, key string) (*manager.Exec, error)
+	StartOnce(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, once sandbox.Once) (*manager.Exec, error)
+	Recall(ctx context.Context, c sandbox.Caller, id string, once sandbox.Once) ([]byte, error)
 	Attach(ctx context.Context, c sandbox.Caller, id, execID string, stdout, stderr int64, out client.Output) (*manager.Exec, error)
 	execReader
 	execControl
@@ -49,6 +51,9 @@ func registerExec(a *API, m Execs, s *sessionRoutes) {
 	route(a, huma.Operation{
 		OperationID: "execute", Method: http.MethodPost, Path: "/sandboxes/{id}/execute", Summary: "Run a command and wait for its end", Tags: tags,
 		Description: "A command that fails is a result. When the client goes away the command runs on, and its result is kept for an hour under its exec_id. With detach the answer comes at once, with status 202.",
+		Responses: map[string]*huma.Response{"202": {
+			Description: "It runs.", Content: map[string]*huma.MediaType{"application/json": {Schema: schemaOf[ExecResult](a)}},
+		}},
 	}, server.Route{MaxBody: server.MaxDataBody}, x.execute)
 	routeReply(a, huma.Operation{
 		OperationID: "execute-stream", Method: http.MethodPost, Path: "/sandboxes/{id}/execute/stream", Summary: "Run a command and follow its output", Tags: tags,
@@ -107,8 +112,8 @@ type Command struct {
 	MaxOutput   *Size             `json:"max_output,omitempty" doc:"What is kept of each stream, in bytes. Default 10 MB, at most 100 MB; a stream of events has no default."`
 	Detach      Bool              `json:"detach,omitempty" doc:"Don't wait for it, and let it run on when its client is gone."`
 	TTY         Bool              `json:"tty,omitempty" doc:"Give it a terminal; stderr is then part of stdout."`
-	Cols        uint16            `json:"cols,omitempty" doc:"Columns of the terminal; default 80."`
-	Rows        uint16            `json:"rows,omitempty" doc:"Rows of the terminal; default 24."`
+	Cols        Int               `json:"cols,omitzero" minimum:"0" maximum:"65535" doc:"Columns of the terminal; default 80."`
+	Rows        Int               `json:"rows,omitzero" minimum:"0" maximum:"65535" doc:"Rows of the terminal; default 24."`
 	Session     string            `json:"session,omitempty" maxLength:"128" doc:"Run it in this shell session; its directory, user and environment hold then."`
 }
 
@@ -118,7 +123,7 @@ func (q *Command) command() (cmd sandbox.Command, stdin io.Reader, err error) {
 		return cmd, nil, &sandbox.InvalidError{Field: "command", Allowed: "a command line, or a program and its arguments"}
 	}
 	cmd = sandbox.Command{
-		Argv: q.Command.argv, Shell: q.Command.shell, Dir: q.Workdir, User: q.User, TTY: q.TTY.Value, Cols: q.Cols, Rows: q.Rows,
+		Argv: q.Command.argv, Shell: q.Command.shell, Dir: q.Workdir, User: q.User, TTY: q.TTY.Value, Cols: uint16(q.Cols.Value), Rows: uint16(q.Rows.Value),
 	}
 	if cmd.Env, err = environment(q.Env); err != nil {
 		return cmd, nil, err
@@ -169,6 +174,7 @@ func environment(env map[string]string) ([]string, error) {
 type executeInput struct {
 	SandboxID
 	Encoding
+	Repeatable
 	Accept string `header:"Accept" doc:"Of a stream: text/event-stream; profile=process-api gives frames without names and ids, {type, data} and {type: exit, exit_code}, for clients of that API."`
 	Body   Command
 }
@@ -193,19 +199,28 @@ func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeI
 	if err != nil {
 		return nil, err
 	}
+	once, err := in.once("execute")
+	if err != nil {
+		return nil, err
+	}
+	if out, err := x.recall(ctx, c, in.ID, once); out != nil || err != nil {
+		return out, err
+	}
 	merged := &capture{}
 	cmd.OnDisconnect, cmd.Background = sandbox.Keep, in.Body.Detach.Value
 	var out client.Output
 	if !cmd.Background {
 		out = merged.output()
 	}
-	e, err := x.start(ctx, c, in.ID, cmd, out)
+	e, err := x.start(ctx, c, in.ID, cmd, out, once)
 	if err != nil {
 		return nil, err
 	}
 	if cmd.Background {
-		x.feedDetached(ctx, c, in.ID, e.ID(), stdin)
-		return &executeOutput{http.StatusAccepted, ExecResult{ExecID: e.ID()}}, nil
+		if !e.Again() {
+			x.feedDetached(ctx, c, in.ID, e.ID(), stdin)
+		}
+		return x.answered(ctx, e, &executeOutput{http.StatusAccepted, ExecResult{ExecID: e.ID()}})
 	}
 	go feed(e, stdin)
 	res, err := e.Wait(ctx)
@@ -218,12 +233,54 @@ func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeI
 	}
 	body := resultOf(res)
 	merged.fill(&body, res, in.base64())
-	return &executeOutput{http.StatusOK, body}, nil
+	return x.answered(ctx, e, &executeOutput{http.StatusOK, body})
+}
+
+// once is what makes a request repeatable, if it is to be. Its ids of the sandbox
+// are one: the core adds it.
+func (in *executeInput) once(operation string) (sandbox.Once, error) {
+	if in.Key == "" {
+		return sandbox.Once{}, nil
+	}
+	return onceOf(in.Key, operation+" "+in.Encoding.Encoding, in.Body)
+}
+
+// recall is the answer that a repeated request got the first time; nil: it must
+// be found, or run.
+func (x *execRoutes) recall(ctx context.Context, c sandbox.Caller, id string, once sandbox.Once) (*executeOutput, error) {
+	if once.Key == "" {
+		return nil, nil //nolint:nilnil // none is no error
+	}
+	answer, err := x.m.Recall(ctx, c, id, once)
+	if answer == nil || err != nil {
+		return nil, err
+	}
+	out := new(executeOutput)
+	if err := json.Unmarshal(answer, out); err != nil {
+		return nil, fmt.Errorf("read a kept answer: %w", err)
+	}
+	return out, nil
+}
+
+// answered keeps an answer for those who ask again, if the request is one that
+// may be repeated.
+func (x *execRoutes) answered(ctx context.Context, e *manager.Exec, out *executeOutput) (*executeOutput, error) {
+	if !e.Repeatable() {
+		return out, nil
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		return nil, fmt.Errorf("encode an answer: %w", err)
+	}
+	if err := e.Answered(ctx, text); err != nil {
+		server.LogError(ctx, err) // who asks again finds the command itself, for an hour
+	}
+	return out, nil
 }
 
 // start starts a command and records it.
-func (x *execRoutes) start(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output) (*manager.Exec, error) {
-	e, err := x.m.StartExec(ctx, c, id, cmd, out, "")
+func (x *execRoutes) start(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, once sandbox.Once) (*manager.Exec, error) {
+	e, err := x.m.StartOnce(ctx, c, id, cmd, out, once)
 	err = guestError(err)
 	details := map[string]string{"command": clip(commandText(cmd))}
 	if err == nil {
@@ -251,7 +308,7 @@ func clip(s string) string {
 
 // feed copies input; a command that does not want it all is no error.
 func feed(e *manager.Exec, stdin io.Reader) {
-	if stdin == nil {
+	if stdin == nil || e.Again() {
 		return
 	}
 	w := e.Stdin()

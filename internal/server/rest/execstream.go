@@ -28,9 +28,13 @@ func (x *execRoutes) executeStream(ctx context.Context, c sandbox.Caller, in *ex
 	if in.Body.Detach.Value {
 		cmd.OnDisconnect = sandbox.Keep
 	}
+	once, err := in.once("execute-stream")
+	if err != nil {
+		return nil, err
+	}
 	f := newFollower(in.base64(), offsets{})
 	f.plain = plainFrames(in.Accept)
-	e, err := x.start(ctx, c, in.ID, cmd, f.output())
+	e, err := x.start(ctx, c, in.ID, cmd, f.output(), once)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,17 @@ func unmarshal(data []byte, v any) error {
 	if err := unambiguous(data); err != nil {
 		return err
 	}
-	return json.Unmarshal(data, v)
+	any, first := v.(*any)
+	if !first {
+		return json.Unmarshal(data, v)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber() // some are too large for a float
+	if err := d.Decode(any); err != nil {
+		return err
+	}
+	*any = plain(*any)
+	return nil
 }
 
 var (
