@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"reflect"
@@ -98,9 +99,12 @@ func otherError(status int, msg string, errs []error) error {
 		return server.NewProblem(server.CodeTimeout, "")
 	case http.StatusRequestEntityTooLarge:
 		return server.NewProblem(server.CodeTooLarge, "")
-	default:
-		return fmt.Errorf("answer a request: %s: %w", msg, errors.Join(errs...))
 	}
+	err := fmt.Errorf("answer a request: %s: %w", msg, errors.Join(errs...))
+	if msg == "cannot read request body" && server.ProblemOf(err).Code == server.CodeInternal {
+		return server.NewProblem(server.CodeInvalidRequest, "the body did not arrive whole") // whoever sent it broke off, or errs
+	}
+	return err
 }
 
 // forms are huma's words for a wrong form, and ours.
@@ -195,8 +199,11 @@ func missing(msg string) string {
 
 // jsonReason keeps names of Go types out of answers.
 func jsonReason(msg string) string {
-	if strings.HasPrefix(msg, "json: ") {
+	switch {
+	case strings.HasPrefix(msg, "json: "):
 		return "a value does not fit"
+	case msg == io.ErrUnexpectedEOF.Error(), msg == "unexpected end of JSON input":
+		return "it ends too early"
 	}
 	return msg
 }
