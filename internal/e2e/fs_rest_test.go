@@ -46,7 +46,7 @@ func TestFS01_REST(t *testing.T) {
 						more = ""
 					}
 					a := c.Send(method, box+fmt.Sprintf(path, q)+more, body, "Content-Type", "application/octet-stream")
-					if asked++; a.Code >= 500 || strings.Contains(a.Text(), text) || strings.Contains(a.Text(), "SQLite format") {
+					if asked++; a.Code >= 500 || strings.Contains(a.Text, text) || strings.Contains(a.Text, "SQLite format") {
 						t.Errorf("%s %q: %v", call, q, a)
 					}
 				}
@@ -56,7 +56,7 @@ func TestFS01_REST(t *testing.T) {
 			"/mkdir": quoted(`{"path":%s}`, name), "/move": quoted(`{"from":%s,"to":"moved"}`, name), "/copy": quoted(`{"from":%[1]s,"to":"copied","overwrite":true}`, name), "/chmod": quoted(`{"path":%s,"mode":"0777"}`, name),
 			"/chown": quoted(`{"path":%s,"owner":"0:0","user":"root"}`, name), "/symlink": quoted(`{"target":"x","path":%s}`, name), "/copy ": quoted(`{"from":"/etc/hostname","to":%s,"overwrite":true,"user":"root"}`, name),
 		} {
-			if a := c.Send("POST", box+strings.TrimSpace(call), body); a.Code >= 500 || strings.Contains(a.Text(), text) {
+			if a := c.Send("POST", box+strings.TrimSpace(call), body); a.Code >= 500 || strings.Contains(a.Text, text) {
 				t.Errorf("%s %s: %v", call, body, a)
 			}
 			asked++
@@ -73,7 +73,7 @@ func TestFS01_REST(t *testing.T) {
 	// The control: a file of the sandbox is found by such spellings.
 	c.Write("dev", "/tmp/own", text)
 	for _, name := range []string{"../tmp/own", "/proc/self/root/tmp/own", "//tmp///own", "/workspace/../tmp/./own"} {
-		if a := c.Read("dev", name); a.Text() != text {
+		if a := c.Read("dev", name); a.Text != text {
 			t.Errorf("%q: %v", name, a)
 		}
 	}
@@ -94,7 +94,7 @@ func TestFS04_REST(t *testing.T) {
 	targets := map[string]string{"f": cron, "g": filepath.Join(d.Dir, "daemon", "owner"), "h": canary, "s": filepath.Join(d.Dir, "agentbox.sock")}
 	for name, target := range targets {
 		body := quoted(`{"command":%s,"user":"root"}`, "mkdir -p "+filepath.Dir(target)+"; ln -s "+target+" /workspace/"+name)
-		if a := c.Send("POST", api+"/sandboxes/dev/execute", body); !strings.Contains(a.Text(), `"exit_code":0`) {
+		if a := c.Send("POST", api+"/sandboxes/dev/execute", body); !strings.Contains(a.Text, `"exit_code":0`) {
 			t.Fatal(a)
 		}
 	}
@@ -109,11 +109,11 @@ func TestFS04_REST(t *testing.T) {
 		if a := c.Send("POST", api+"/sandboxes/dev/files/upload", form, "Content-Type", "multipart/form-data; boundary=b"); a.Code >= 500 {
 			t.Errorf("upload %s: %v", name, a)
 		}
-		if a := c.Read("dev", "/workspace/"+name); a.Code == 200 && a.Text() != "from inside" && !strings.HasPrefix(a.Text(), "from insidefrom inside") {
+		if a := c.Read("dev", "/workspace/"+name); a.Code == 200 && a.Text != "from inside" && !strings.HasPrefix(a.Text, "from insidefrom inside") {
 			t.Errorf("read %s: %v", name, a)
 		}
 	}
-	if a := c.Send("GET", api+"/sandboxes/dev/files?user=root&path="+cron, ""); !strings.HasPrefix(a.Text(), "from inside") {
+	if a := c.Send("GET", api+"/sandboxes/dev/files?user=root&path="+cron, ""); !strings.HasPrefix(a.Text, "from inside") {
 		t.Errorf("the sandbox's own file: %v", a)
 	}
 	if _, err := os.Lstat(cron); !errors.Is(err, fs.ErrNotExist) {
@@ -138,11 +138,11 @@ func TestFS06_REST(t *testing.T) {
 		if (a.Code/100 == 2) != h.taken || !h.taken && (!a.Refused() || a.Code != 400 && a.Code != 413 && a.Code != 422) {
 			t.Errorf("%s: %v", h.name, a)
 		}
-		if !h.taken && !strings.Contains(a.Text(), "entry") && !strings.Contains(a.Text(), "entries") {
+		if !h.taken && !strings.Contains(a.Text, "entry") && !strings.Contains(a.Text, "entries") {
 			t.Errorf("%s: the error does not name the entry: %v", h.name, a)
 		}
 	}
-	if a := c.Read("dev", "/workspace/outside"); a.Text() != "safe" {
+	if a := c.Read("dev", "/workspace/outside"); a.Text != "safe" {
 		t.Errorf("a file outside of the target: %v", a)
 	}
 	a := c.Send("POST", api+"/sandboxes/dev/execute", quoted(`{"command":%s,"user":"root"}`, unpackedWrong))
@@ -206,7 +206,7 @@ func TestFS12_REST(t *testing.T) {
 		}
 		for _, path := range []string{"/files/download?path=", "/files?path=/workspace/"} {
 			a := c.Send("GET", api+"/sandboxes/dev"+path+url.QueryEscape(name), "")
-			if a.Code != 200 || a.Text() != name || a.Header.Get("Set-Cookie") != "" || a.Header.Get("X-Content-Type-Options") != "nosniff" {
+			if a.Code != 200 || a.Text != name || a.Header.Get("Set-Cookie") != "" || a.Header.Get("X-Content-Type-Options") != "nosniff" {
 				t.Errorf("%q: %v %v", name, a, a.Header)
 			}
 			csp, disposition := a.Header.Get("Content-Security-Policy"), a.Header.Get("Content-Disposition")
@@ -221,7 +221,7 @@ func TestFS12_REST(t *testing.T) {
 			}
 		}
 		a := c.Read("dev", "/workspace/gone"+name[:min(len(name), 200)])
-		if !a.Refused() || strings.ContainsAny(a.Text(), "\r\x1b") {
+		if !a.Refused() || strings.ContainsAny(a.Text, "\r\x1b") {
 			t.Errorf("no %q: %v", name, a)
 		}
 	}
@@ -241,7 +241,7 @@ func TestFS17_REST(t *testing.T) {
 	go func() {
 		for n := 0; ; n++ {
 			a, err := c.Try("GET", api+"/sandboxes/dev/files?path=/workspace/d/f", nil)
-			if err != nil || a.Text() != "old" {
+			if err != nil || a.Text != "old" {
 				stopped <- fmt.Errorf("read %v, %w", a, err)
 				return
 			}
@@ -272,11 +272,11 @@ func TestFS17_REST(t *testing.T) {
 		t.Error(err)
 	}
 	waitFor(t, "what was cut is gone", func() bool { return c.Sh("dev", "ls -A d") == "f\n" })
-	if a := c.Read("dev", "/workspace/d/f"); a.Text() != "old" {
+	if a := c.Read("dev", "/workspace/d/f"); a.Text != "old" {
 		t.Errorf("afterwards: %v", a)
 	}
 	// The control: a whole one replaces it.
-	if a := c.Write("dev", "/workspace/d/f", "new"); a.Code/100 != 2 || c.Read("dev", "/workspace/d/f").Text() != "new" || !slices.Contains([]int{200, 201, 204}, a.Code) {
+	if a := c.Write("dev", "/workspace/d/f", "new"); a.Code/100 != 2 || c.Read("dev", "/workspace/d/f").Text != "new" || !slices.Contains([]int{200, 201, 204}, a.Code) {
 		t.Errorf("a whole upload: %v", a)
 	}
 }

@@ -73,7 +73,7 @@ func TestLEAK01(t *testing.T) {
 		t.Errorf("the next sandbox of the name has it: %q", got)
 	}
 	for _, path := range []string{"/sandboxes/" + sb.ID, "/sandboxes/dev/execs", "/sandboxes/dev/events", "/audit", "/sandboxes/" + sb.ID + "/events"} {
-		if a := c.Send("GET", api+path, ""); strings.Contains(a.Text(), secret) {
+		if a := c.Send("GET", api+path, ""); strings.Contains(a.Text, secret) {
 			t.Errorf("%s: %v", path, a)
 		}
 	}
@@ -98,7 +98,7 @@ func TestLEAK10(t *testing.T) {
 	check := func(what string, a Answer) {
 		t.Helper()
 		n++
-		told := a.Text()
+		told := a.Text
 		for name, values := range a.Header {
 			told += "\n" + name + ": " + strings.Join(values, ", ")
 		}

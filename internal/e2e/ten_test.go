@@ -26,7 +26,7 @@ func (c *Tenant) ask(pattern string, r resttest.Request, id, exec, session strin
 
 // sameForAll leaves out of an answer what differs between any two.
 func sameForAll(a Answer) string {
-	text := regexp.MustCompile(`"request_id":"[^"]*"`).ReplaceAllString(a.Text(), "")
+	text := regexp.MustCompile(`"request_id":"[^"]*"`).ReplaceAllString(a.Text, "")
 	h := a.Header.Clone()
 	h.Del("X-Request-Id")
 	h.Del("Date")
@@ -69,7 +69,7 @@ func TestTEN01(t *testing.T) {
 		"/sessions":      {`"own"`, "taken"},
 		"/execs/" + exec: {`"running"`, "taken"},
 	} {
-		if a := acme.Send("GET", api+"/sandboxes/dev"+path, ""); !strings.Contains(a.Text(), want[0]) || strings.Contains(a.Text(), want[1]) {
+		if a := acme.Send("GET", api+"/sandboxes/dev"+path, ""); !strings.Contains(a.Text, want[0]) || strings.Contains(a.Text, want[1]) {
 			t.Errorf("%s of the sandbox that nobody could reach: %v", path, a)
 		}
 	}
@@ -128,7 +128,7 @@ func TestTEN03(t *testing.T) {
 		var page struct {
 			Next string `json:"next_cursor"`
 		}
-		if a := acme.Send("GET", api+path, ""); json.Unmarshal(a.Body, &page) != nil || page.Next == "" {
+		if a := acme.Send("GET", api+path, ""); json.Unmarshal([]byte(a.Text), &page) != nil || page.Next == "" {
 			t.Fatalf("%s has no next page: %v", path, a)
 		}
 		return page.Next
@@ -136,7 +136,7 @@ func TestTEN03(t *testing.T) {
 	boxes, records := cursor("/sandboxes?limit=1"), cursor("/audit?limit=1")
 	events := cursor("/sandboxes/n0/events?limit=1")
 	foreign := func(a Answer) bool { // an error repeats what was sent
-		return a.Code < 400 && (strings.Contains(a.Text(), "acme") || slices.ContainsFunc(theirs, func(id string) bool { return strings.Contains(a.Text(), id) }))
+		return a.Code < 400 && (strings.Contains(a.Text, "acme") || slices.ContainsFunc(theirs, func(id string) bool { return strings.Contains(a.Text, id) }))
 	}
 	for _, query := range []string{
 		"/sandboxes", "/sandboxes?limit=1000", "/sandboxes?cursor=" + boxes, "/sandboxes?label=team=acme", "/sandboxes?name=n1", "/sandboxes?status=running&label=team=acme",
@@ -205,7 +205,7 @@ func TestTEN06(t *testing.T) {
 	if got := acme.Sandboxes(); !slices.Equal(got, []string{own.ID}) {
 		t.Errorf("the sandboxes are %v", got)
 	}
-	if a := acme.Send("GET", api+"/sandboxes/dev/sessions", ""); !strings.Contains(a.Text(), `"items":[]`) {
+	if a := acme.Send("GET", api+"/sandboxes/dev/sessions", ""); !strings.Contains(a.Text, `"items":[]`) {
 		t.Errorf("the sessions are %v", a)
 	}
 	// What is somebody else's is free, and only one's own is taken.
@@ -213,16 +213,16 @@ func TestTEN06(t *testing.T) {
 	if free.Code != 201 {
 		t.Errorf("another's id as a name: %v", free)
 	}
-	if a := acme.Send("GET", api+"/sandboxes/"+theirs.ID, ""); !strings.Contains(a.Text(), `"name":"`+theirs.ID+`"`) || a.Code != 200 {
+	if a := acme.Send("GET", api+"/sandboxes/"+theirs.ID, ""); !strings.Contains(a.Text, `"name":"`+theirs.ID+`"`) || a.Code != 200 {
 		t.Errorf("found by that name: %v", a)
 	}
-	if a := zeta.Send("GET", api+"/sandboxes/"+theirs.ID, ""); !strings.Contains(a.Text(), `"name":"dev"`) {
+	if a := zeta.Send("GET", api+"/sandboxes/"+theirs.ID, ""); !strings.Contains(a.Text, `"name":"dev"`) {
 		t.Errorf("its owner's: %v", a)
 	}
 	if a := acme.Send("POST", api+"/sandboxes", `{"name":"dev"}`); a.Problem().Code != "already_exists" {
 		t.Errorf("a name of one's own twice: %v", a)
 	}
-	if a := acme.Send("GET", api+"/sandboxes/dev", ""); !strings.Contains(a.Text(), own.ID) {
+	if a := acme.Send("GET", api+"/sandboxes/dev", ""); !strings.Contains(a.Text, own.ID) {
 		t.Errorf("dev is %v", a)
 	}
 	// Owners are named by admins, who make mistakes.

@@ -67,11 +67,11 @@ func TestWEB01(t *testing.T) {
 		t.Errorf("the sandboxes are %v", got)
 	}
 	for _, path := range []string{"", "/files/list", "/sessions"} {
-		if a := c.Send("GET", api+"/sandboxes/dev"+path, ""); a.Code != 200 || strings.Contains(a.Text(), "taken") {
+		if a := c.Send("GET", api+"/sandboxes/dev"+path, ""); a.Code != 200 || strings.Contains(a.Text, "taken") {
 			t.Errorf("%s: %v", path, a)
 		}
 	}
-	if a := c.Send("GET", api+"/keys", ""); !strings.Contains(a.Text(), `"items":[]`) {
+	if a := c.Send("GET", api+"/keys", ""); !strings.Contains(a.Text, `"items":[]`) {
 		t.Errorf("the keys are %v", a)
 	}
 	// The control: a page of this very server may.

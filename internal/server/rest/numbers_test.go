@@ -135,7 +135,7 @@ func TestAPI08_EveryNumber(t *testing.T) {
 			default:
 				body = q.body(n)
 			}
-			resp, text := w.ask(w.admin, q.method, url, resttest.Request{Type: "application/json", Body: body})
+			resp, text := w.ask(w.admin, q.method+" ", url, resttest.Request{Type: "application/json", Body: body})
 			var value server.Problem
 			var form rest.FormProblem
 			switch resp.StatusCode {

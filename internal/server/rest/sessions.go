@@ -135,6 +135,7 @@ func sessionCommand(q *Command) (shell.Command, error) {
 	}
 	for field, set := range map[string]bool{
 		"workdir": q.Workdir != "", "env": len(q.Env) > 0, "user": q.User != "", "stdin": cmd.Stdin, "tty": q.TTY.Value,
+		"open_stdin": q.OpenStdin.Value, "on_disconnect": q.Disconnect != "",
 		"command": len(cmd.Argv) > 0,
 	} {
 		if set {

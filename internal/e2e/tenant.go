@@ -19,6 +19,27 @@ const api = "/api/v1"
 // upgrade are the headers that ask for a WebSocket.
 var upgrade = []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}
 
+// served is what the tests look at of a sandbox, and of an error.
+type served struct {
+	ID      string `json:"id"`
+	ShortID string `json:"short_id"`
+	Status  string `json:"status"`
+	Detail  string `json:"detail"`
+	Code    string `json:"code"`
+	Reason  string `json:"reason"`
+}
+
+// executed is what a client of the oldest contract looks at.
+type executed struct {
+	ExitCode int    `json:"exit_code"`
+	Output   string `json:"output"`
+}
+
+// servedList is a page of sandboxes.
+type servedList struct {
+	Items []served `json:"items"`
+}
+
 // Tenant sends requests to a daemon as one owner.
 type Tenant struct {
 	t   testing.TB
@@ -39,8 +60,12 @@ func (d *Daemon) Tenant(owner string) *Tenant {
 // Admin is who has the daemon's first key; without keys it is everybody.
 func (d *Daemon) Admin() *Tenant { return &Tenant{d.t, d, d.Key} }
 
-// Text is the body of an answer.
-func (a Answer) Text() string { return string(a.Body) }
+// Answer is what a daemon answered.
+type Answer struct {
+	Code   int
+	Header http.Header
+	Text   string
+}
 
 // problem is the one form of errors, for values and rights.
 type problem struct {
@@ -50,15 +75,15 @@ type problem struct {
 
 // Problem is the error in an answer; the zero value if it has another form.
 func (a Answer) Problem() (p problem) {
-	_ = json.Unmarshal(a.Body, &p) // a list of details leaves the rest empty
+	_ = json.Unmarshal([]byte(a.Text), &p) // a list of details leaves the rest empty
 	return p
 }
 
-func (a Answer) String() string { return fmt.Sprintf("%d %.300s", a.Code, a.Text()) }
+func (a Answer) String() string { return fmt.Sprintf("%d %.300s", a.Code, a.Text) }
 
 // Refused reports whether the request was the caller's mistake, and said so.
 func (a Answer) Refused() bool {
-	return a.Code >= 400 && a.Code < 500 && strings.Contains(a.Text(), `"detail"`)
+	return a.Code >= 400 && a.Code < 500 && strings.Contains(a.Text, `"detail"`)
 }
 
 // Send sends a request; the path is all that stands behind the host, headers come
@@ -90,7 +115,8 @@ func (c *Tenant) Try(method, path string, body io.Reader, headers ...string) (An
 	if a.Code == http.StatusSwitchingProtocols {
 		return a, nil
 	}
-	a.Body, err = io.ReadAll(resp.Body)
+	text, err := io.ReadAll(resp.Body)
+	a.Text = string(text)
 	return a, err
 }
 
@@ -121,7 +147,7 @@ func (c *Tenant) Create(body string) served {
 	c.t.Helper()
 	a := c.Send("POST", api+"/sandboxes", body)
 	var sb served
-	if err := json.Unmarshal(a.Body, &sb); err != nil || a.Code != http.StatusCreated {
+	if err := json.Unmarshal([]byte(a.Text), &sb); err != nil || a.Code != http.StatusCreated {
 		c.t.Fatalf("create %s: %v", body, a)
 	}
 	return sb
@@ -131,7 +157,7 @@ func (c *Tenant) Create(body string) served {
 func (c *Tenant) Sandboxes() (ids []string) {
 	c.t.Helper()
 	var list servedList
-	if a := c.Send("GET", api+"/sandboxes", ""); json.Unmarshal(a.Body, &list) != nil || a.Code != http.StatusOK {
+	if a := c.Send("GET", api+"/sandboxes", ""); json.Unmarshal([]byte(a.Text), &list) != nil || a.Code != http.StatusOK {
 		c.t.Fatalf("list: %v", a)
 	}
 	for _, sb := range list.Items {
@@ -149,7 +175,7 @@ func (c *Tenant) Sh(id, line string) string {
 	}
 	a := c.Send("POST", api+"/sandboxes/"+id+"/execute", string(body))
 	var res executed
-	if err := json.Unmarshal(a.Body, &res); err != nil || a.Code != http.StatusOK {
+	if err := json.Unmarshal([]byte(a.Text), &res); err != nil || a.Code != http.StatusOK {
 		c.t.Fatalf("%s: %v", line, a)
 	}
 	return res.Output
@@ -166,7 +192,7 @@ func (c *Tenant) Background(id, line string) string {
 		ExecID string `json:"exec_id"`
 	}
 	a := c.Send("POST", api+"/sandboxes/"+id+"/execute", string(body))
-	if err := json.Unmarshal(a.Body, &job); err != nil || a.Code != http.StatusAccepted {
+	if err := json.Unmarshal([]byte(a.Text), &job); err != nil || a.Code != http.StatusAccepted {
 		c.t.Fatalf("%s: %v", line, a)
 	}
 	return job.ExecID
@@ -207,7 +233,7 @@ func (d *Daemon) Routes() (patterns []string) {
 	d.t.Helper()
 	a := d.Admin().Send("GET", "/openapi.json", "")
 	var document struct{ Paths map[string]map[string]any }
-	if err := json.Unmarshal(a.Body, &document); err != nil || a.Code != http.StatusOK {
+	if err := json.Unmarshal([]byte(a.Text), &document); err != nil || a.Code != http.StatusOK {
 		d.t.Fatalf("the OpenAPI document: %v", a)
 	}
 	for path, methods := range document.Paths {
