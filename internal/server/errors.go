@@ -162,6 +162,7 @@ func ofDomain(err error) *Problem {
 		replay   *sandbox.ReplayError
 		draining *sandbox.DrainingError
 		rate     *auth.RateError
+		broken   *brokenBody
 	)
 	switch {
 	case errors.As(err, &invalid):
@@ -191,6 +192,8 @@ func ofDomain(err error) *Problem {
 		return NewProblem(CodeUnavailable, draining.Error()).RetryAfter(draining.RetryAfter)
 	case errors.As(err, &rate):
 		return NewProblem(CodeRateLimited, "").RetryAfter(rate.After)
+	case errors.As(err, &broken):
+		return NewProblem(CodeInvalidRequest, "the body did not arrive whole")
 	}
 	return nil
 }

@@ -99,12 +99,9 @@ func otherError(status int, msg string, errs []error) error {
 		return server.NewProblem(server.CodeTimeout, "")
 	case http.StatusRequestEntityTooLarge:
 		return server.NewProblem(server.CodeTooLarge, "")
+	default:
+		return fmt.Errorf("answer a request: %s: %w", msg, errors.Join(errs...))
 	}
-	err := fmt.Errorf("answer a request: %s: %w", msg, errors.Join(errs...))
-	if msg == "cannot read request body" && server.ProblemOf(err).Code == server.CodeInternal {
-		return server.NewProblem(server.CodeInvalidRequest, "the body did not arrive whole") // whoever sent it broke off, or errs
-	}
-	return err
 }
 
 // forms are huma's words for a wrong form, and ours.
