@@ -88,6 +88,7 @@ func (m *Manager) releaseStorage(ctx context.Context, b *box) error {
 		return nil
 	}
 	sb := b.snapshot()
+	b.noteDrop(&sb) // a full disk may have kept it out of the record
 	var errs []error
 	for _, v := range sb.Volumes {
 		errs = append(errs, m.opts.Volumes.Release(ctx, sb.Owner, v.Name, sb.UID))
