@@ -32,11 +32,12 @@ setup: ## Install what building and running need (Debian packages, Go); says wha
 	@scripts/setup.sh
 
 .PHONY: run
-run: ## Set up, build, make the default image and take a tour of real jobs in sandboxes
+run: ## Set up, build, make the default image, take a tour of real jobs and serve until Ctrl-C (SERVE=no: only the tour)
 	@scripts/setup.sh
 	. scripts/env.sh
 	$(MAKE) --no-print-directory build
 	scripts/tour.sh
+	exec scripts/serve.sh
 
 .PHONY: test
 test: ## Set up, build, and run every check that a change must pass

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -85,12 +84,12 @@ const (
 	maxImage      = 512
 )
 
-var idForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+var idForm = form(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
 // CheckID reports an id that a caller chose and that can't be one as an
 // [*InvalidError].
 func CheckID(field, id string) error {
-	if idForm.MatchString(id) {
+	if idForm().MatchString(id) {
 		return nil
 	}
 	return &InvalidError{Field: field, Value: clip(id), Allowed: "1 to 128 of A-Z, a-z, 0-9, ., _ and -, not beginning with . or -"}

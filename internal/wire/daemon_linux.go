@@ -67,7 +67,7 @@ func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err 
 	defer func() { err = errors.Join(err, d.close()) }()
 	// The image comes last: making it takes minutes, and whoever set something
 	// wrong should hear so at once.
-	for _, open := range []func(context.Context) error{d.openData, d.openVolumes, d.openSandboxes, d.openServer, d.ensureImage} {
+	for _, open := range []func(context.Context) error{d.openData, d.tryAddress, d.openVolumes, d.openSandboxes, d.openServer, d.ensureImage} {
 		if err := open(ctx); err != nil {
 			return err
 		}
@@ -207,13 +207,13 @@ func (d *daemon) openServer(context.Context) (err error) {
 		}
 		rates.Exempt = append(rates.Exempt, network)
 	}
-	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, AllowOrigin: d.cfg.AllowOrigin, Rates: rates})
+	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, Loopback: auth.IsLoopback(d.cfg.Listen), AllowOrigin: d.cfg.AllowOrigin, Rates: rates})
 	if err != nil {
 		return err
 	}
 	h := d.cfg.HTTP
 	opts := server.Options{
-		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth,
+		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth, Ready: d.ready,
 		HeaderTimeout: h.HeaderTimeout, BodyTimeout: h.BodyTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
 		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace,
 	}
@@ -232,6 +232,10 @@ func (d *daemon) openServer(context.Context) (err error) {
 	})
 	return nil
 }
+
+// ready: what can't be recorded is not done, so a daemon that can't record is of
+// little use.
+func (d *daemon) ready(context.Context) error { return d.audit.Err() }
 
 // operatorImages pulls with the operator's settings for registries.
 type operatorImages struct {
@@ -254,8 +258,8 @@ func (d *daemon) listen() (l listeners, err error) {
 			err = errors.Join(err, l.close())
 		}
 	}()
-	if l.main, err = net.Listen("tcp", d.cfg.Listen); err != nil {
-		return l, fmt.Errorf("listen on %s: %w (another port: --listen)", d.cfg.Listen, err)
+	if l.main, err = d.listenMain(); err != nil {
+		return l, err
 	}
 	if l.local, err = server.ListenLocal(d.cfg.Socket); err != nil {
 		return l, err
@@ -266,6 +270,23 @@ func (d *daemon) listen() (l listeners, err error) {
 		}
 	}
 	return l, nil
+}
+
+func (d *daemon) listenMain() (net.Listener, error) {
+	l, err := net.Listen("tcp", d.cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w (another port: --listen)", d.cfg.Listen, err)
+	}
+	return l, nil
+}
+
+// tryAddress finds out before the long work that the port is somebody else's.
+func (d *daemon) tryAddress(context.Context) error {
+	l, err := d.listenMain()
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 func (l listeners) close() error {

@@ -1,4 +1,4 @@
-"""What Schemathesis must know of this API; internal/e2e/api_test.go runs it."""
+"""What Schemathesis must know of this API; internal/e2e/schemathesis_test.go runs it."""
 
 import json
 

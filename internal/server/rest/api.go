@@ -146,6 +146,7 @@ func route[I, O any](a *API, op huma.Operation, r server.Route, f func(ctx conte
 	registry := a.huma.OpenAPI().Components.Schemas
 	op.Metadata = map[string]any{routeKey: r, registryKey: registry}
 	op.MaxBodyBytes = -1 // the router bounds bodies
+	op.Middlewares = append(op.Middlewares, a.oneQuery)
 	op.Security = []map[string][]string{{"bearer": {}}, {"header": {}}}
 	responses := errorResponses(registry)
 	maps.Copy(responses, op.Responses)
@@ -178,10 +179,11 @@ func schemaOf[T any](a *API) *huma.Schema {
 
 var ours sync.Once
 
-// useOurErrors makes huma answer in our form. It asks through variables of its
-// package, which are set once.
+// useOurErrors makes huma answer in our form, and take names as they are written.
+// It asks through variables of its package, which are set once.
 func useOurErrors() {
 	ours.Do(func() {
+		huma.ValidateStrictCasing = true // a name in two cases would be one name twice
 		huma.NewError = func(status int, msg string, errs ...error) huma.StatusError { return problemOf(nil, status, msg, errs) }
 		huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
 			return problemOf(ctx, status, msg, errs)

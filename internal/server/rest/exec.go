@@ -106,11 +106,13 @@ type Command struct {
 	Workdir     string            `json:"workdir,omitempty" maxLength:"4095" doc:"Where; default: the sandbox's directory."`
 	Env         map[string]string `json:"env,omitempty" doc:"Added to the sandbox's environment."`
 	User        string            `json:"user,omitempty" maxLength:"128" doc:"Who runs it, a name or number, optionally with :group; default: the sandbox's user."`
-	Stdin       string            `json:"stdin,omitempty" doc:"Its input, as a text."`
+	Stdin       string            `json:"stdin,omitempty" doc:"Its input, as a text. A request has at most 16 MiB; more goes to the stdin of the command."`
 	StdinBase64 []byte            `json:"stdin_base64,omitempty" doc:"Its input, as bytes, instead of stdin."`
+	OpenStdin   Bool              `json:"open_stdin,omitempty" doc:"Leave its input open behind stdin: more comes by execs/{exec}/stdin, or from a terminal."`
 	Timeout     *Duration         `json:"timeout,omitempty" doc:"After it the command and all that it started is killed. Default: an hour, at most 24 hours; for a detached command none."`
 	MaxOutput   *Size             `json:"max_output,omitempty" doc:"What is kept of each stream, in bytes. Default 10 MB, at most 100 MB; a stream of events has no default."`
 	Detach      Bool              `json:"detach,omitempty" doc:"Don't wait for it, and let it run on when its client is gone."`
+	Disconnect  string            `json:"on_disconnect,omitempty" enum:"kill,keep" doc:"What becomes of it when its client is gone: kill it, unless somebody follows it within 5 s, or keep it. Default: keep; for a stream that is not detached kill."`
 	TTY         Bool              `json:"tty,omitempty" doc:"Give it a terminal; stderr is then part of stdout."`
 	Cols        Int               `json:"cols,omitzero" minimum:"0" maximum:"65535" doc:"Columns of the terminal; default 80."`
 	Rows        Int               `json:"rows,omitzero" minimum:"0" maximum:"65535" doc:"Rows of the terminal; default 24."`
@@ -150,8 +152,20 @@ func (q *Command) command() (cmd sandbox.Command, stdin io.Reader, err error) {
 	case len(q.StdinBase64) > 0:
 		stdin = bytes.NewReader(q.StdinBase64)
 	}
-	cmd.Stdin = stdin != nil
+	cmd.Stdin = stdin != nil || q.OpenStdin.Value
 	return cmd, stdin, nil
+}
+
+// onDisconnect is the client's wish, or what is usual.
+func (q *Command) onDisconnect(usual sandbox.OnDisconnect) sandbox.OnDisconnect {
+	switch q.Disconnect {
+	case "kill":
+		return sandbox.Kill
+	case "keep":
+		return sandbox.Keep
+	default:
+		return usual
+	}
 }
 
 // environment in the form that the core takes, sorted.
@@ -207,25 +221,36 @@ func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeI
 		return out, err
 	}
 	merged := &capture{}
-	cmd.OnDisconnect, cmd.Background = sandbox.Keep, in.Body.Detach.Value
+	detach := in.Body.Detach.Value
+	if in.Body.OpenStdin.Value && !detach {
+		return nil, &sandbox.InvalidError{Field: "open_stdin", Value: "true", Allowed: "with detach, or with execute/stream: who waits can't send more"}
+	}
+	cmd.OnDisconnect = in.Body.onDisconnect(sandbox.Keep)
+	cmd.Background = detach && cmd.OnDisconnect == sandbox.Keep
 	var out client.Output
-	if !cmd.Background {
+	if !detach {
 		out = merged.output()
 	}
 	e, err := x.start(ctx, c, in.ID, cmd, out, once)
 	if err != nil {
 		return nil, err
 	}
-	if cmd.Background {
+	if detach {
 		if !e.Again() {
-			x.feedDetached(ctx, c, in.ID, e.ID(), stdin)
+			if !cmd.Background {
+				e.Abandon() // until somebody follows it
+			}
+			x.feedDetached(ctx, c, in.ID, e.ID(), stdin, !in.Body.OpenStdin.Value)
 		}
 		return x.answered(ctx, e, &executeOutput{http.StatusAccepted, ExecResult{ExecID: e.ID()}})
 	}
-	go feed(e, stdin)
+	go feed(e, stdin, !in.Body.OpenStdin.Value)
 	res, err := e.Wait(ctx)
 	if err != nil {
-		_ = e.Detach() // Keep says the same, should this not arrive
+		if cmd.OnDisconnect == sandbox.Keep {
+			_ = e.Detach() // Keep says the same, should this not arrive
+		}
+		e.Abandon()
 		return nil, err
 	}
 	if res.Outcome == sandbox.Lost {
@@ -306,24 +331,27 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// feed copies input; a command that does not want it all is no error.
-func feed(e *manager.Exec, stdin io.Reader) {
+// feed copies input, and ends it with eof; a command that does not want it all is
+// no error.
+func feed(e *manager.Exec, stdin io.Reader, eof bool) {
 	if stdin == nil || e.Again() {
 		return
 	}
 	w := e.Stdin()
 	_, _ = io.Copy(w, stdin)
-	_ = w.Close()
+	if eof {
+		_ = w.Close()
+	}
 }
 
 // feedDetached gives a command that nobody follows its input. Pipes take 64 KiB
 // at once; what the command does not read in time is given on when it does.
-func (x *execRoutes) feedDetached(ctx context.Context, c sandbox.Caller, id, execID string, stdin io.Reader) {
+func (x *execRoutes) feedDetached(ctx context.Context, c sandbox.Caller, id, execID string, stdin io.Reader, eof bool) {
 	if stdin == nil {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	go func() { _ = x.m.WriteExec(ctx, c, id, execID, stdin, true) }() // the command's end ends it
+	go func() { _ = x.m.WriteExec(ctx, c, id, execID, stdin, eof) }() // the command's end ends it
 }
 
 // lost is the error of a command that went down with its sandbox.

@@ -25,9 +25,11 @@ func (x *execRoutes) executeStream(ctx context.Context, c sandbox.Caller, in *ex
 	if cmd.MaxOutput == 0 {
 		cmd.MaxOutput = -1
 	}
+	usual := sandbox.Kill
 	if in.Body.Detach.Value {
-		cmd.OnDisconnect = sandbox.Keep
+		usual = sandbox.Keep
 	}
+	cmd.OnDisconnect = in.Body.onDisconnect(usual)
 	once, err := in.once("execute-stream")
 	if err != nil {
 		return nil, err
@@ -38,7 +40,7 @@ func (x *execRoutes) executeStream(ctx context.Context, c sandbox.Caller, in *ex
 	if err != nil {
 		return nil, err
 	}
-	go feed(e, stdin)
+	go feed(e, stdin, !in.Body.OpenStdin.Value)
 	return func(w http.ResponseWriter, r *http.Request) { x.follow(w, r, c, in.ID, e, f) }, nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"agentbox/internal/server"
 	"agentbox/internal/server/rest"
+	"agentbox/internal/server/rest/resttest"
 )
 
 // quantity is a field that takes a number, as the document has it.
@@ -85,6 +86,8 @@ func (q quantity) body(number string) string {
 	switch q.path[strings.LastIndex(q.path, "/")+1:] {
 	case "resize":
 		whole["cols"], whole["rows"] = "80", "24"
+	case "volumes":
+		whole["name"] = `"v"`
 	case "signal":
 		whole["signal"] = "15"
 	case "execute", "stream":
@@ -134,7 +137,7 @@ func TestAPI08_EveryNumber(t *testing.T) {
 			default:
 				body = q.body(n)
 			}
-			resp, text := w.ask(w.admin, q.method, url, "application/json", body)
+			resp, text := w.ask(w.admin, q.method+" ", url, resttest.Request{Type: "application/json", Body: body})
 			var value server.Problem
 			var form rest.FormProblem
 			switch resp.StatusCode {

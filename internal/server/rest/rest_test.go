@@ -263,7 +263,7 @@ func TestDocuments(t *testing.T) {
 		t.Errorf("/openapi.json: %d, %d bytes", resp.StatusCode, len(body))
 	}
 	resp, body = w.do(w.user, "GET", "/docs", "", "")
-	for _, want := range []string{"<code>POST /api/v1/keys</code>", "invalid_value", "<code>owner</code>", "</html>"} {
+	for _, want := range []string{"<code>POST /api/v1/keys</code>", "invalid_value", "<code>owner</code>", `<h3 id="Sandbox">`, "newest oldest", "boolean or integer or string", "</html>"} {
 		if resp.StatusCode != 200 || !strings.Contains(body, want) {
 			t.Errorf("/docs: %d, without %q", resp.StatusCode, want)
 		}

@@ -383,3 +383,19 @@ func TestNobodyWorksUnseen(t *testing.T) {
 	w.problem(w.user, "POST", "/sandboxes", `{}`, 503, server.CodeUnavailable) // which is on record again
 	w.create(w.user, `{}`)
 }
+
+// TestOneQuery: API-09, a query has one reading.
+func TestOneQuery(t *testing.T) {
+	w := start(t)
+	for _, query := range []string{"limit=1&limit=2", "name=a&name=b", "name=a&name=a", "limit=%zz", "%=1", "name=%2", "cursor=&cursor=x"} {
+		resp, text := w.do(w.user, "GET", "/api/v1/sandboxes?"+query, "", "")
+		if p := read[rest.FormProblem](t, text); resp.StatusCode != 422 || p.Detail[0].Loc[0] != "query" {
+			t.Errorf("%s: %d %s", query, resp.StatusCode, text)
+		}
+	}
+	for _, query := range []string{"label=a=1&label=b=2", "status=running&status=stopped", "name=a;b", "", "&", "limit=1&"} {
+		if resp, text := w.do(w.user, "GET", "/api/v1/sandboxes?"+query, "", ""); resp.StatusCode != 200 {
+			t.Errorf("%s: %d %s", query, resp.StatusCode, text)
+		}
+	}
+}

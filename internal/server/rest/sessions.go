@@ -126,12 +126,16 @@ func (s *sessionRoutes) remove(ctx context.Context, c sandbox.Caller, in *sessio
 // sessionCommand is what a session runs; what a session can't change for one
 // command is refused.
 func sessionCommand(q *Command) (shell.Command, error) {
+	if err := sandbox.CheckID("session", q.Session); err != nil {
+		return shell.Command{}, err
+	}
 	cmd, _, err := q.command()
 	if err != nil {
 		return shell.Command{}, err
 	}
 	for field, set := range map[string]bool{
 		"workdir": q.Workdir != "", "env": len(q.Env) > 0, "user": q.User != "", "stdin": cmd.Stdin, "tty": q.TTY.Value,
+		"open_stdin": q.OpenStdin.Value, "on_disconnect": q.Disconnect != "",
 		"command": len(cmd.Argv) > 0,
 	} {
 		if set {
