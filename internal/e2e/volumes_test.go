@@ -351,3 +351,48 @@ func TestTenantStorage(t *testing.T) {
 		t.Errorf("the storage is left: %v", err)
 	}
 }
+
+// TestVolumeCommands goes through what the command line has for volumes.
+func TestVolumeCommands(t *testing.T) {
+	t.Parallel()
+	d := volumeDaemon(t)
+	must := func(args ...string) string {
+		t.Helper()
+		out := d.Run(args...)
+		if out.Code != 0 {
+			t.Fatalf("%q: %+v", args, out)
+		}
+		return strings.TrimSpace(out.Stdout)
+	}
+	must("volume", "create", "data")
+	a := must("create", "--volume", "data:/data")
+	must("exec", a, "--", "sh", "-c", "echo kept > /data/f; ln -s / /data/l")
+	if out := must("volume", "ls"); !strings.Contains(out, "data") || !strings.Contains(out, a) {
+		t.Errorf("ls: %s", out)
+	}
+	for args, want := range map[string]string{
+		"volume rm data": "is used by", "volume create data": "already", "volume rm none": "not found", "create --volume data": "such as data:/data",
+		"create --volume none:/d": "a volume that you have made", "create --volume data:/d": "is used by",
+	} {
+		if out := d.Run(strings.Fields(args)...); out.Code == 0 || !strings.Contains(out.Stderr, want) {
+			t.Errorf("%s: %+v", args, out)
+		}
+	}
+	archive := filepath.Join(t.TempDir(), "data.tar.gz")
+	must("volume", "backup", "data", "-o", archive)
+	must("volume", "create", "copy")
+	must("volume", "restore", "copy", archive)
+	b := must("create", "--volume", "copy:/c:ro")
+	if out := must("exec", b, "--", "sh", "-c", "cat /c/f; readlink /c/l; touch /c/g || echo refused"); out != "kept\n/\nrefused" {
+		t.Errorf("the copy has %q", out)
+	}
+	if out := must("volume", "inspect", "copy"); !strings.Contains(out, `"used"`) {
+		t.Errorf("inspect: %s", out)
+	}
+	must("rm", a, b)
+	must("volume", "rm", "data", "copy")
+	if out := must("volume", "ls", "-q"); out != "" {
+		t.Errorf("left: %s", out)
+	}
+	d.noneMounted()
+}
