@@ -85,6 +85,6 @@ type Spec struct {
 	Image     runtime.Image
 	ImageName string // for messages
 	Own       []string
-	Mounts    []runtime.Mount
 	Labels    map[string]string // kept by the back end
+	Mounts    []runtime.Mount
 }
