@@ -86,8 +86,6 @@ func (q quantity) body(number string) string {
 	switch q.path[strings.LastIndex(q.path, "/")+1:] {
 	case "resize":
 		whole["cols"], whole["rows"] = "80", "24"
-	case "volumes":
-		whole["name"] = `"v"`
 	case "signal":
 		whole["signal"] = "15"
 	case "execute", "stream":
