@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -90,7 +89,7 @@ func (a *App) keyList() *cobra.Command {
 			if asJSON {
 				return a.printJSON(all)
 			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
+			w := a.table()
 			fmt.Fprintln(w, "ID\tOWNER\tNAME\tADMIN\tCREATED\tREVOKED")
 			for _, k := range all {
 				revoked := ""

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"path/filepath"
 
@@ -56,7 +55,7 @@ func (a *App) local(cmd *cobra.Command) (*Local, string, error) {
 }
 
 func (a *App) printJSON(v any) error {
-	e := json.NewEncoder(a.Stdout)
+	e := a.json()
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(v)

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +34,7 @@ func (a *App) psCommand() *cobra.Command {
 			if asJSON {
 				return a.printJSON(rows)
 			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
+			w := a.table()
 			fmt.Fprintln(w, "ID\tNAME\tIMAGE\tAGE\tPORTS")
 			for _, i := range rows {
 				age := time.Since(i.Created).Round(time.Second)

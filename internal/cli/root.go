@@ -44,7 +44,7 @@ func (a *App) Main(ctx context.Context, args []string) int {
 	case errors.As(err, &status):
 		return int(status)
 	default:
-		fmt.Fprintf(a.Stderr, "agentbox: %v\n", err)
+		fmt.Fprintf(a.Stderr, "agentbox: %s\n", plain(err.Error()))
 		return ExitFailure
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -161,7 +160,7 @@ func (a *App) lsCommand() *cobra.Command {
 }
 
 func (a *App) printSandboxes(all []sandboxRow, quiet bool) error {
-	w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
+	w := a.table()
 	if !quiet {
 		fmt.Fprintln(w, "ID\tNAME\tSTATUS\tIMAGE\tAGE\tEXPIRES")
 	}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -177,7 +176,7 @@ func (a *App) configCommand() *cobra.Command {
 			if asJSON {
 				return a.printJSON(loaded.Settings)
 			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
+			w := a.table()
 			fmt.Fprintln(w, "KEY\tVALUE\tSOURCE")
 			for _, s := range loaded.Settings {
 				fmt.Fprintf(w, "%s\t%s\t%s\n", s.Key, s.Value, s.Source)
