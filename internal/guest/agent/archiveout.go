@@ -133,7 +133,7 @@ func (t *treeOut) tree() error {
 	}
 	w := &walk{fsys: t.below, failed: t.skips.failed}
 	w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
-		if t.exclude.match(rel) {
+		if t.exclude.match(t.ctx, rel) {
 			return false, nil
 		}
 		return t.one(rel, i, func() (File, error) { return t.below.Open(rel, i) })
