@@ -153,3 +153,30 @@ var raceCalls = map[string]func(t *testing.T, s *client.Session, round int) (str
 		return fmt.Sprint(r), err
 	},
 }
+
+// Trees that are as deep as user code likes are gone through in a bounded part of
+// the agent's memory, and removed.
+func TestDeepTree(t *testing.T) {
+	t.Parallel()
+	box := NewBox(t, sandbox.Limits{})
+	const levels = 5_000
+	box.Want("", fmt.Sprintf(`python3 -c '
+import os
+for i in range(%d): os.mkdir("d" * 100); os.chdir("d" * 100)
+'`, levels))
+	s, began := box.Session(), time.Now()
+	res, err := s.Search(t.Context(), "/workspace", "x", client.SearchOptions{Timeout: 30 * time.Second})
+	t.Logf("searched in %v: %v", time.Since(began), err)
+	if err != nil || len(res.Matches) > 0 {
+		t.Errorf("search: %+v, %v", res, err)
+	}
+	began = time.Now()
+	if err := s.Remove(t.Context(), "/workspace/"+strings.Repeat("d", 100), client.RemoveOptions{User: "root", Recursive: true}); err != nil {
+		t.Error(err)
+	}
+	t.Logf("removed in %v", time.Since(began))
+	box.Want("", "ls -A /workspace")
+	if health, err := s.Ping(t.Context()); err != nil || health.Running > 0 {
+		t.Errorf("%+v, %v", health, err)
+	}
+}
