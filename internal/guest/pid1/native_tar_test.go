@@ -258,7 +258,7 @@ func TestDeepTreeInArchive(t *testing.T) {
 		}
 		n++
 	}
-	if left := r.Skipped(); err != io.EOF || n != 256 || left.Total != 1 || left.First[0].Reason != client.SkipDepth {
+	if left := r.Skipped(); !errors.Is(err, io.EOF) || n != 256 || left.Total != 1 || left.First[0].Reason != client.SkipDepth {
 		t.Errorf("%d entries, %v, left out %+v", n, err, left)
 	}
 	if err := s.PutArchive(soon(t), t.TempDir(), &all, client.UnpackOptions{}); err != nil {
