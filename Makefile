@@ -32,11 +32,12 @@ setup: ## Install what building and running need (Debian packages, Go); says wha
 	@scripts/setup.sh
 
 .PHONY: run
-run: ## Set up, build, make the default image and take a tour of real jobs in sandboxes
+run: ## Set up, build, make the default image, take a tour of real jobs and serve until Ctrl-C (SERVE=no: only the tour)
 	@scripts/setup.sh
 	. scripts/env.sh
 	$(MAKE) --no-print-directory build
 	scripts/tour.sh
+	exec scripts/serve.sh
 
 .PHONY: test
 test: ## Set up, build, and run every check that a change must pass
@@ -109,6 +110,14 @@ test-compat: build ## Run all test suites of real programs in sandboxes (resumab
 .PHONY: soak
 soak: build ## Long cycles with kills at random moments; reports what is left behind
 	scripts/soak.sh
+
+.PHONY: chaos
+chaos: build ## Kill the server and what runs at random moments, and at each failpoint (KILLS=300; resumable)
+	scripts/chaos.sh
+
+.PHONY: test-api
+test-api: build ## Requests made from the OpenAPI document, sent to a real server (CASES=10000)
+	scripts/api.sh $${CASES:-10000}
 
 .PHONY: test-cgroup2
 test-cgroup2: build ## On a host with cgroup v2: limits as root and as an ordinary user

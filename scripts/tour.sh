@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A short tour of real jobs in sandboxes; what `make run` ends with. Each step
-# prints the command it runs.
+# A short tour of real jobs in sandboxes, which `make run` takes before it serves.
+# Each step prints the command it runs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 box=bin/agentbox

@@ -32,6 +32,9 @@ type Policy struct {
 	// NoAuth lets in everybody from this machine, as an admin of the default
 	// owner. A key that is given is checked all the same.
 	NoAuth bool
+	// Loopback says that the service listens on a loopback address: requests
+	// that call it otherwise are refused.
+	Loopback bool
 	// AllowOrigin are the origins of web pages that may use the service.
 	AllowOrigin []string
 	// Rates bound requests.
@@ -48,7 +51,7 @@ type Gate struct {
 
 // NewGate returns the gate of a keyring.
 func NewGate(keys *Keyring, p Policy) (*Gate, error) {
-	origins, err := NewOrigins(p.AllowOrigin, p.NoAuth)
+	origins, err := NewOrigins(p.AllowOrigin, p.NoAuth || p.Loopback)
 	if err != nil {
 		return nil, err
 	}
@@ -161,17 +164,18 @@ func secretOf(h http.Header) (string, error) {
 	return bearer, nil
 }
 
+// bearerOf is the key of the Authorization header. Bearer alone is none: a client
+// whose variable for the key is empty sends that.
 func bearerOf(h http.Header) (string, error) {
 	v, one := single(h, "Authorization")
 	if v == "" && one {
 		return "", nil
 	}
-	scheme, token, ok := strings.Cut(v, " ")
-	token = strings.Trim(token, " ")
-	if !one || !ok || !strings.EqualFold(scheme, "Bearer") || token == "" {
+	scheme, token, _ := strings.Cut(v, " ")
+	if !one || !strings.EqualFold(scheme, "Bearer") {
 		return "", unauthenticated("the Authorization header must be Bearer KEY")
 	}
-	return token, nil
+	return strings.Trim(token, " "), nil
 }
 
 // address is the client's, of the connection: headers that tell another one

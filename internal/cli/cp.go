@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"agentbox/internal/control"
 	"agentbox/internal/transfer"
 )
 
@@ -20,11 +19,12 @@ func (a *App) cpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cp SRC DST",
 		Short: "Copy files between this machine and a running sandbox",
-		Long: `Copy a file or a tree into or out of the sandbox of a running "agentbox run".
-One of SRC and DST is SANDBOX:PATH. SANDBOX is a name (run --name), an id, or the
-beginning of an id; "agentbox ps" lists them. A relative PATH begins at the
-sandbox's working directory. Files in the sandbox are read and written with the
-rights of its user.
+		Long: `Copy a file or a tree into or out of a running sandbox. One of SRC and DST is
+SANDBOX:PATH. SANDBOX is one of a running "agentbox run" (its name, its id or the
+beginning of that: "agentbox ps" lists them) or else one of the server (name or id:
+"agentbox ls"); with --url, --profile or ` + urlVariable + ` only that server's count. A
+relative PATH begins at the sandbox's working directory. Files in the sandbox are read
+and written with the rights of its user.
 
 A DST that is a directory, or ends in /, takes SRC into it; else it is the new
 name. A SRC that ends in /. stands for what is in the directory. With - as SRC,
@@ -37,7 +37,8 @@ that lead to a place in the copied tree; what is left out is listed. A tree has
 		Example: `  agentbox cp ./project build:/workspace/
   agentbox cp build:/workspace/project/out ./out
   agentbox cp build:/workspace - | tar t`,
-		Args: cobra.ExactArgs(2),
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeCopy,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
@@ -47,10 +48,6 @@ that lead to a place in the copied tree; what is left out is listed. A tree has
 }
 
 func (a *App) cp(ctx context.Context, cmd *cobra.Command, src, dst string) error {
-	_, dataDir, err := a.local(cmd)
-	if err != nil {
-		return err
-	}
 	fromBox, fromPath, out := splitBox(src)
 	toBox, toPath, in := splitBox(dst)
 	switch {
@@ -59,31 +56,31 @@ func (a *App) cp(ctx context.Context, cmd *cobra.Command, src, dst string) error
 	case in && toPath == "" || out && fromPath == "":
 		return errors.New("no path behind the sandbox: SANDBOX:PATH, such as build:/workspace")
 	case in:
-		r, err := control.Find(ctx, dataDir, toBox)
+		b, err := a.findBox(ctx, cmd, toBox)
 		if err != nil {
 			return err
 		}
-		defer r.Close()
-		return a.copyToBox(ctx, r, src, toPath)
+		defer b.Close()
+		return a.copyToBox(ctx, b, src, toPath)
 	}
-	r, err := control.Find(ctx, dataDir, fromBox)
+	b, err := a.findBox(ctx, cmd, fromBox)
 	if err != nil {
 		return err
 	}
-	defer r.Close()
-	return a.copyFromBox(ctx, r, fromPath, dst)
+	defer b.Close()
+	return a.copyFromBox(ctx, b, fromPath, dst)
 }
 
 // splitBox cuts SANDBOX:PATH. What begins like a path is one.
 func splitBox(s string) (name, path string, ok bool) {
 	name, path, ok = strings.Cut(s, ":")
-	if !ok || !boxName.MatchString(name) && len(name) != 64 {
+	if !ok || !boxName().MatchString(name) && len(name) != 64 {
 		return "", s, false
 	}
 	return name, path, true
 }
 
-func (a *App) copyToBox(ctx context.Context, r *control.Remote, src, dst string) error {
+func (a *App) copyToBox(ctx context.Context, r boxFiles, src, dst string) error {
 	progress := a.progress("copying " + src)
 	defer progress.done()
 	if src == "-" {
@@ -143,7 +140,7 @@ func (a *App) copyToBox(ctx context.Context, r *control.Remote, src, dst string)
 // dependencies, which is more than an outputs directory.
 const maxCopied = 1_000_000
 
-func (a *App) copyFromBox(ctx context.Context, r *control.Remote, src, dst string) error {
+func (a *App) copyFromBox(ctx context.Context, r boxFiles, src, dst string) error {
 	there, err := r.Stat(ctx, src)
 	if err != nil {
 		return fmt.Errorf("look at %s in the sandbox: %w", src, err)
@@ -159,9 +156,11 @@ func (a *App) copyFromBox(ctx context.Context, r *control.Remote, src, dst strin
 	progress := a.progress("copying " + src)
 	defer progress.done()
 	if dst == "-" {
-		if _, err := io.Copy(a.Stdout, progress.reader(in)); err != nil {
+		_, err := io.Copy(a.Stdout, progress.reader(in))
+		if err != nil {
 			return fmt.Errorf("copy %s: %w", src, err)
 		}
+		a.warnLeftOut(in)
 		return nil
 	}
 	target := localTarget(src, dst)
@@ -181,7 +180,15 @@ func (a *App) copyFromBox(ctx context.Context, r *control.Remote, src, dst strin
 	if err != nil {
 		return fmt.Errorf("copy %s: %w", src, err)
 	}
+	a.warnLeftOut(in)
 	return nil
+}
+
+// warnLeftOut tells what the server left out of a tree that was read to its end.
+func (a *App) warnLeftOut(in io.ReadCloser) {
+	if t, ok := in.(*servedTree); ok && t.leftOut() != "" && t.leftOut() != "0" {
+		a.warn(fmt.Errorf("left out in the sandbox: %s special files and files that its user may not read", visible(t.leftOut())))
+	}
 }
 
 // localTarget is where src goes: its own name in a directory, or dst itself.

@@ -1,167 +1,285 @@
 package cli
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"agentbox/internal/sandbox"
 )
 
 // execWish is the request for a command. What is empty is left to the server.
 type execWish struct {
-	Command []string          `json:"command"`
-	Env     map[string]string `json:"env,omitempty"`
-	Workdir string            `json:"workdir,omitempty"`
-	User    string            `json:"user,omitempty"`
-	Timeout string            `json:"timeout,omitempty"`
-	Stdin   []byte            `json:"stdin_base64,omitempty"`
+	Command      any               `json:"command"` // a command line, or a program and its arguments
+	Env          map[string]string `json:"env,omitempty"`
+	Workdir      string            `json:"workdir,omitempty"`
+	User         string            `json:"user,omitempty"`
+	Timeout      string            `json:"timeout,omitempty"`
+	MaxOutput    string            `json:"max_output,omitempty"`
+	Session      string            `json:"session,omitempty"`
+	Stdin        []byte            `json:"stdin_base64,omitempty"`
+	OpenStdin    bool              `json:"open_stdin,omitempty"`
+	TTY          bool              `json:"tty,omitempty"`
+	Cols         uint16            `json:"cols,omitempty"`
+	Rows         uint16            `json:"rows,omitempty"`
+	Detach       bool              `json:"detach,omitempty"`
+	OnDisconnect string            `json:"on_disconnect,omitempty"`
 }
 
-// maxStdin bounds what -i reads, in bytes: it is sent in one request.
-const maxStdin = 32 << 20
+// execFlags are the options of exec and shell.
+type execFlags struct {
+	stdin, tty, detach, json bool
+	env                      []string
+	workdir, user, session   string
+	maxOutput                string
+	timeout                  time.Duration
+}
+
+const (
+	// exitTimeout is the status after a time limit, as timeout(1) has it.
+	exitTimeout = 124
+	// maxStdin bounds input that is sent as a part of a request, in bytes.
+	maxStdin = 32 << 20
+)
 
 func (a *App) execCommand() *cobra.Command {
-	var w execWish
-	var env []string
-	var stdin bool
-	var timeout time.Duration
+	var f execFlags
 	cmd := &cobra.Command{
-		Use:   "exec SANDBOX -- COMMAND [ARG...]",
+		Use:   "exec [flags] SANDBOX -- COMMAND [ARG...]",
 		Short: "Run a command in a sandbox of the server",
 		Long: `Run a command in a sandbox of the server and show its output as it comes. The exit
 status is the command's own; 124 after --timeout, 137 when the memory limit was
-reached, 128+n when signal n ended it, 125 when agentbox itself failed. A signal to
-agentbox kills the command.`,
+reached, 128+n when signal n ended it, 126 and 127 when it can't be run or is not
+there, 125 when agentbox itself failed.
+
+Signals to agentbox go to the command: SIGINT and SIGQUIT to all that it started, the
+others to the command alone; the third SIGINT or SIGTERM kills it. With --tty the
+keys are the command's, Ctrl-C is one of them. A command whose agentbox is gone is
+killed after five seconds; --detach leaves it running, and agentbox logs shows what
+it says. When the server is started anew meanwhile, the command goes on and so does
+its output.`,
 		Example: `  agentbox exec dev -- python3 -c 'print(6*7)'
-  echo hi | agentbox exec -i dev -- cat`,
-		Args: cobra.MinimumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if cmd.ArgsLenAtDash() != 1 {
-				return fmt.Errorf("put -- before the command: agentbox exec %s -- %s", args[0], strings.Join(args[1:], " "))
+  echo hi | agentbox exec -i dev -- cat
+  agentbox exec -it dev -- python3
+  agentbox exec --timeout 10m --env CI=1 --workdir /workspace/app dev -- make test
+  agentbox exec --detach dev -- ./server       # prints the id of the command
+  agentbox exec --session main dev -- 'cd src && export A=1'`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeSandboxes(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			w, err := f.wish(cmd, args)
+			if err != nil {
+				return err
 			}
 			r, err := a.remote(cmd)
 			if err != nil {
 				return err
 			}
-			w.Command = args[1:]
-			if w.Env, err = variables(env); err != nil {
-				return err
-			}
-			if timeout != 0 {
-				w.Timeout = timeout.String()
-			}
-			if stdin {
-				if w.Stdin, err = io.ReadAll(io.LimitReader(a.Stdin, maxStdin+1)); err != nil {
-					return fmt.Errorf("read the input: %w", err)
-				}
-				if len(w.Stdin) > maxStdin {
-					return fmt.Errorf("the input is longer than %d bytes", maxStdin)
-				}
-			}
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
-			return a.orInterrupted(ctx, a.exec(ctx, r, args[0], w))
+			return a.exec(cmd.Context(), r, args[0], &f, w)
 		},
 	}
 	fl := cmd.Flags()
 	fl.SortFlags = false
-	fl.BoolVarP(&stdin, "interactive", "i", false, "pass standard input to the command, as a whole")
-	fl.StringArrayVarP(&env, "env", "e", nil, "set an environment variable, `NAME=VALUE`, or NAME to pass on this one's value (repeatable)")
-	fl.StringVarP(&w.Workdir, "workdir", "w", "", "working directory (default: the sandbox's)")
-	fl.StringVarP(&w.User, "user", "u", "", "user name or uid, optionally :group (default: the sandbox's)")
-	fl.DurationVar(&timeout, "timeout", 0, "kill the command after this time (default: the server's)")
+	fl.BoolVarP(&f.stdin, "interactive", "i", false, "pass standard input to the command")
+	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
+	f.add(cmd)
+	fl.DurationVar(&f.timeout, "timeout", 0, "kill the command after this time (default: the server's)")
+	fl.BoolVarP(&f.detach, "detach", "d", false, "leave the command running and print its id")
+	fl.StringVar(&f.session, "session", "", "run a command line in this shell session (agentbox sessions)")
+	fl.BoolVar(&f.json, "json", false, "wait, and print the result with the output as JSON")
+	fl.StringVar(&f.maxOutput, "max-output", "", "with --json: bytes kept per stream (default 10000000)")
 	return cmd
 }
 
-// exec runs a command, shows its output, and returns its status as an error, if
-// it is not 0.
-func (a *App) exec(ctx context.Context, r *remote, id string, w execWish) error {
-	path := "/sandboxes/" + url.PathEscape(id)
-	resp, err := r.send(ctx, http.MethodPost, path+"/execute/stream?encoding=base64", w)
+// add adds the options that exec and shell have in common.
+func (f *execFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringArrayVarP(&f.env, "env", "e", nil, "set an environment variable, `NAME=VALUE`, or NAME to pass on this one's value (repeatable)")
+	fl.StringVarP(&f.workdir, "workdir", "w", "", "working directory (default: the sandbox's)")
+	fl.StringVarP(&f.user, "user", "u", "", "user name or uid, optionally :group (default: the sandbox's)")
+}
+
+func (a *App) shellCommand() *cobra.Command {
+	f := execFlags{stdin: true, tty: true}
+	cmd := &cobra.Command{
+		Use:   "shell SANDBOX",
+		Short: "Open a shell in a sandbox of the server",
+		Long: `Open a login shell with a terminal in a sandbox of the server, the best that its image
+has. It ends when you leave it, and five seconds after agentbox was killed. A shell in
+a fresh sandbox that is gone afterwards is agentbox run -it.`,
+		Example:           "  agentbox shell dev\n  agentbox shell --user root dev",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeSandboxes(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			w, err := f.base()
+			if err != nil {
+				return err
+			}
+			w.Command = loginShell
+			r, err := a.remote(cmd)
+			if err != nil {
+				return err
+			}
+			return a.exec(cmd.Context(), r, args[0], &f, w)
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// loginShell: the shell that runs it is the best that the image has.
+const loginShell = `exec "${0:-sh}" -l`
+
+// base is the request but for the command.
+func (f *execFlags) base() (*execWish, error) {
+	env, err := variables(f.env)
 	if err != nil {
+		return nil, err
+	}
+	return &execWish{Env: env, Workdir: f.workdir, User: f.user, Session: f.session, MaxOutput: f.maxOutput}, nil
+}
+
+// wish is the request of exec.
+func (f *execFlags) wish(cmd *cobra.Command, args []string) (*execWish, error) {
+	switch argv := args[1:]; {
+	case len(argv) == 0:
+		return nil, fmt.Errorf("no command: agentbox exec %s -- COMMAND, or agentbox shell %s", args[0], args[0])
+	case cmd.ArgsLenAtDash() != 1:
+		return nil, fmt.Errorf("put -- before the command: agentbox exec %s -- %s", args[0], strings.Join(argv, " "))
+	case cmd.Flags().Changed("timeout") && f.timeout < time.Millisecond || f.timeout > sandbox.MaxTimeout:
+		return nil, &sandbox.InvalidError{Field: "timeout", Value: f.timeout.String(), Allowed: "1ms to " + sandbox.MaxTimeout.String()}
+	case f.tty && (f.json || f.detach):
+		return nil, errors.New("--tty excludes --json and --detach")
+	case f.json && f.detach:
+		return nil, errors.New("--json and --detach exclude each other")
+	case f.session != "" && (f.tty || f.stdin || f.detach):
+		return nil, errors.New("--session excludes --interactive, --tty and --detach")
+	case f.maxOutput != "" && !f.json:
+		return nil, errors.New("--max-output needs --json: without it all output is passed on")
+	}
+	w, err := f.base()
+	if err != nil {
+		return nil, err
+	}
+	w.Command = args[1:]
+	if f.session != "" {
+		w.Command = commandLine(args[1:])
+	}
+	if f.timeout != 0 {
+		w.Timeout = f.timeout.String()
+	}
+	return w, nil
+}
+
+// commandLine is what a shell runs as the program and arguments; one argument is
+// a command line already.
+func commandLine(argv []string) string {
+	if len(argv) == 1 {
+		return argv[0]
+	}
+	quoted := make([]string, len(argv))
+	for i, s := range argv {
+		quoted[i] = "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return strings.Join(quoted, " ")
+}
+
+// exec runs a command; its status is an error, if it is not 0.
+func (a *App) exec(ctx context.Context, r *remote, box string, f *execFlags, w *execWish) error {
+	switch {
+	case f.tty:
+		return a.execOnTerminal(ctx, r, box, f, w)
+	case !f.json && !f.detach:
+		return a.follow(ctx, r, box, f, w)
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	if f.stdin {
+		if err := a.wholeInput(w); err != nil {
+			return err
+		}
+	}
+	if f.detach {
+		return a.orInterrupted(ctx, a.execDetached(ctx, r, box, w))
+	}
+	return a.orInterrupted(ctx, a.execToJSON(ctx, r, box, w))
+}
+
+// wholeInput makes standard input a part of the request.
+func (a *App) wholeInput(w *execWish) (err error) {
+	if w.Stdin, err = io.ReadAll(io.LimitReader(a.Stdin, maxStdin+1)); err != nil {
+		return fmt.Errorf("read the input: %w", err)
+	}
+	if len(w.Stdin) > maxStdin {
+		return fmt.Errorf("with --json and --detach the input has %d bytes at most", maxStdin)
+	}
+	return nil
+}
+
+func (a *App) execDetached(ctx context.Context, r *remote, box string, w *execWish) error {
+	w.Detach = true
+	var e execEnd
+	if err := r.call(ctx, http.MethodPost, inSandbox(box, "execute"), w, &e); err != nil {
 		return err
 	}
-	defer resp.Body.Close()
-	execID := ""
-	err = serverEvents(resp.Body, func(name string, data []byte) (bool, error) {
-		return a.execEvent(name, data, &execID)
-	})
-	if ctx.Err() != nil && execID != "" {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		kill := r.call(last, http.MethodPost, path+"/execs/"+execID+"/signal", map[string]string{"signal": "KILL"}, nil)
-		return errors.Join(context.Cause(ctx), kill)
-	}
+	_, err := fmt.Fprintln(a.Stdout, e.ExecID)
 	return err
 }
 
-// execEvent handles one event of a command; done is the last.
-func (a *App) execEvent(name string, data []byte, execID *string) (done bool, err error) {
-	var e struct {
-		ExecID   string `json:"exec_id"`
-		Data     []byte `json:"data_base64"`
-		ExitCode int    `json:"exit_code"`
-		TimedOut bool   `json:"timed_out"`
-		Reason   string `json:"reason"`
-		Detail   string `json:"detail"`
+func (a *App) execToJSON(ctx context.Context, r *remote, box string, w *execWish) error {
+	if w.Session == "" {
+		w.OnDisconnect = "kill"
 	}
-	if err := json.Unmarshal(data, &e); err != nil {
-		return false, fmt.Errorf("read an event of the server: %w", err)
+	var result json.RawMessage
+	if err := r.call(ctx, http.MethodPost, inSandbox(box, "execute"), w, &result); err != nil {
+		return err
 	}
-	switch name {
-	case "start":
-		*execID = e.ExecID
-	case "stdout":
-		_, err = a.Stdout.Write(e.Data)
-	case "stderr":
-		_, err = a.Stderr.Write(e.Data)
-	case "error":
-		err = errors.New(e.Detail)
-	case "exit":
-		switch {
-		case e.TimedOut:
-			return true, exitStatus(exitTimeout)
-		case e.ExitCode != 0:
-			return true, exitStatus(e.ExitCode)
-		}
-		return true, nil
+	if err := a.printJSON(result); err != nil {
+		return err
 	}
-	return false, err
+	var e execEnd
+	if err := json.Unmarshal(result, &e); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", r.where, err)
+	}
+	return e.status()
 }
 
-// exitTimeout is the status after a time limit, as timeout(1) has it.
-const exitTimeout = 124
+// execEnd is how a command ended, as the server tells it.
+type execEnd struct {
+	ExecID    string  `json:"exec_id"`
+	ExitCode  int     `json:"exit_code"`
+	TimedOut  bool    `json:"timed_out"`
+	OOMKilled bool    `json:"oom_killed"`
+	Reason    string  `json:"reason"`
+	Duration  float64 `json:"duration"`
+}
 
-// maxEvent bounds one line of a stream of events, in bytes.
-const maxEvent = 4 << 20
+// status is the exit status as an error; nil for 0.
+func (e *execEnd) status() error {
+	switch {
+	case e.TimedOut:
+		return exitStatus(exitTimeout)
+	case e.ExitCode != 0:
+		return exitStatus(e.ExitCode)
+	}
+	return nil
+}
 
-// serverEvents calls f with each server-sent event until it is done or fails.
-func serverEvents(body io.Reader, f func(name string, data []byte) (done bool, err error)) error {
-	lines := bufio.NewScanner(body)
-	lines.Buffer(make([]byte, 64<<10), maxEvent)
-	name := ""
-	for lines.Scan() {
-		field, value, _ := bytes.Cut(lines.Bytes(), []byte(": "))
-		switch string(field) {
-		case "event":
-			name = strings.Clone(string(value))
-		case "data":
-			if done, err := f(name, value); done || err != nil {
-				return err
-			}
-		}
+// ended says how a command ended where the status alone would puzzle.
+func (a *App) ended(e *execEnd) error {
+	switch {
+	case e.TimedOut:
+		took := time.Duration(e.Duration * float64(time.Second)).Round(time.Millisecond)
+		fmt.Fprintf(a.Stderr, "agentbox: the command was ended after %v (its time limit)\n", took)
+	case e.OOMKilled:
+		fmt.Fprintf(a.Stderr, "agentbox: %s (the sandbox's memory limit)\n", visible(e.Reason))
 	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("follow the command: %w", err)
-	}
-	return errors.New("follow the command: the server went away; the command may go on")
+	return e.status()
 }

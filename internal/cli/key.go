@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,8 +25,8 @@ func (a *App) keyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "Make, list and revoke the server's API keys",
-		Long: `Make, list and revoke the API keys of the server on this machine, or of the one that
-` + urlVariable + ` names; then ` + keyVariable + ` holds an admin's key.`,
+		Long: `Make, list and revoke the API keys of the server. This machine's asks its own user and
+root for none; others want an admin's key. A key reaches the sandboxes of one owner.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -71,37 +72,24 @@ func (a *App) keyCreate() *cobra.Command {
 }
 
 func (a *App) keyList() *cobra.Command {
-	var asJSON bool
+	var f listFlags
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "List the API keys",
+		Short:   "List the API keys, without their secrets",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := a.remote(cmd)
-			if err != nil {
-				return err
-			}
-			all, err := pages[apiKey](cmd.Context(), r, "/keys", url.Values{})
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return a.printJSON(all)
-			}
-			w := a.table()
-			fmt.Fprintln(w, "ID\tOWNER\tNAME\tADMIN\tCREATED\tREVOKED")
-			for _, k := range all {
-				revoked := ""
-				if k.RevokedAt != nil {
-					revoked = k.RevokedAt.Format(time.DateTime)
-				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%t\t%s\t%s\n", k.ID, k.Owner, k.Name, k.Admin, k.CreatedAt.Format(time.DateTime), revoked)
-			}
-			return w.Flush()
+			return listed(a, cmd, &f, "/keys", url.Values{}, func(k *apiKey) string { return k.ID },
+				[]string{"ID", "OWNER", "NAME", "ADMIN", "CREATED", "REVOKED"}, func(k *apiKey) []string {
+					revoked := ""
+					if k.RevokedAt != nil {
+						revoked = ago(*k.RevokedAt)
+					}
+					return []string{k.ID, k.Owner, k.Name, strconv.FormatBool(k.Admin), ago(k.CreatedAt), revoked}
+				})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	f.add(cmd)
 	return cmd
 }
 

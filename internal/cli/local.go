@@ -1,9 +1,14 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 
@@ -55,8 +60,50 @@ func (a *App) local(cmd *cobra.Command) (*Local, string, error) {
 }
 
 func (a *App) printJSON(v any) error {
-	e := a.json()
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := a.Stdout.Write(harmless(b.Bytes()))
+	return err
 }
+
+// printLine prints JSON that came as one line.
+func (a *App) printLine(text []byte) error {
+	_, err := a.Stdout.Write(append(harmless(text), '\n'))
+	return err
+}
+
+// printOne prints a value as one line of JSON.
+func (a *App) printOne(v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return a.printLine(text)
+}
+
+// harmless is the same JSON without characters that act on a terminal, which
+// JSON allows in texts: escapes stand in their places.
+func harmless(text []byte) []byte {
+	if bytes.IndexFunc(text, acts) < 0 {
+		return text
+	}
+	var b bytes.Buffer
+	for _, r := range string(text) {
+		if !acts(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, "\\u%04x", unit)
+		}
+	}
+	return b.Bytes()
+}
+
+// acts reports whether a terminal may do more than show r, but for the end of a line.
+func acts(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -15,8 +14,10 @@ func (a *App) psCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ps",
-		Short: "List the sandboxes that agentbox processes of this user run",
-		Args:  cobra.NoArgs,
+		Short: "List the sandboxes that agentbox run processes of this user have",
+		Long: `List the sandboxes that agentbox run processes of this user have. They are gone when those
+end. Sandboxes of the server are in agentbox ls.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, dataDir, err := a.local(cmd)
 			if err != nil {
@@ -34,13 +35,11 @@ func (a *App) psCommand() *cobra.Command {
 			if asJSON {
 				return a.printJSON(rows)
 			}
-			w := a.table()
-			fmt.Fprintln(w, "ID\tNAME\tIMAGE\tAGE\tPORTS")
+			t := a.table("ID", "NAME", "IMAGE", "AGE", "PORTS")
 			for _, i := range rows {
-				age := time.Since(i.Created).Round(time.Second)
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", ids.Short(i.ID), i.Name, i.Image, age, strings.Join(i.Ports, " "))
+				t.row(ids.Short(i.ID), i.Name, i.Image, span(time.Since(i.Created)), strings.Join(i.Ports, " "))
 			}
-			return w.Flush()
+			return t.flush()
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -112,14 +113,15 @@ func (p *publishing) mappings() []mapping {
 }
 
 // boxName is what a sandbox may be called. It must not be taken for a path.
-var boxName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+// It is compiled when it is needed: most calls do without.
+var boxName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`) })
 
 // checkName refuses a name that can't be, or that a running sandbox has.
 func checkName(ctx context.Context, dataDir, name string) error {
 	if name == "" {
 		return nil
 	}
-	if !boxName.MatchString(name) {
+	if !boxName().MatchString(name) {
 		return &sandbox.InvalidError{Field: "name", Value: name, Allowed: "1 to 63 letters, digits and any of _ . -, with a letter or digit first"}
 	}
 	all, err := control.List(ctx, dataDir)

@@ -1,17 +1,18 @@
 package cli
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,31 +21,55 @@ import (
 
 // Variables that name the server that commands talk to.
 const (
-	urlVariable = "AGENTBOX_URL"
-	keyVariable = "AGENTBOX_API_KEY"
+	urlVariable     = "AGENTBOX_URL"
+	keyVariable     = "AGENTBOX_API_KEY"
+	cacertVariable  = "AGENTBOX_CACERT"
+	profileVariable = "AGENTBOX_PROFILE"
 )
+
+// localProfile is the name of this machine's server, by its local socket.
+const localProfile = "local"
 
 const (
 	apiPrefix = "/api/v1"
 	// maxAnswer bounds what is read of a server's answer, in bytes.
 	maxAnswer = 64 << 20
+	// dialTimeout is how long a connection may take to come about.
+	dialTimeout = 10 * time.Second
 )
 
 // remote is a server: this machine's by its local socket, or one by URL.
 type remote struct {
 	base, key string
 	where     string // for messages
+	socket    bool
 	client    *http.Client
 }
 
-// remote finds the server of a command.
+// server is where a server is and what it asks for.
+type server struct {
+	URL    string `json:"url"`
+	Key    string `json:"key,omitempty"`
+	CACert string `json:"cacert,omitempty"`
+}
+
+// serverFlags are the options that name a server.
+func serverFlags(cmd *cobra.Command) {
+	fl := cmd.PersistentFlags()
+	fl.String("url", "", "the server's `URL` ("+urlVariable+"); its key is in "+keyVariable)
+	fl.String("profile", "", "the server by the name of a profile ("+profileVariable+"); "+localProfile+": this machine's")
+	fl.String("cacert", "", "`FILE` of the authority that signed the server's certificate ("+cacertVariable+")")
+}
+
+// remote finds the server of a command: by its flags, the variables, the profile
+// in use, or else on this machine.
 func (a *App) remote(cmd *cobra.Command) (*remote, error) {
-	if base := os.Getenv(urlVariable); base != "" {
-		u, err := url.Parse(base)
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return nil, fmt.Errorf("%s is no URL of a server, such as http://127.0.0.1:8700", urlVariable)
-		}
-		return &remote{base: strings.TrimSuffix(base, "/"), key: os.Getenv(keyVariable), where: base, client: http.DefaultClient}, nil
+	s, err := chosenServer(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if s.URL != "" {
+		return byURL(s)
 	}
 	flags := map[string]string{}
 	if f := cmd.Flags().Lookup("data-dir"); f != nil && f.Changed {
@@ -54,114 +79,142 @@ func (a *App) remote(cmd *cobra.Command) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", loaded.Socket)
-	}
-	// The name is only what the request is written for; the socket needs no key.
-	return &remote{base: "http://localhost", where: loaded.Socket, client: &http.Client{Transport: &http.Transport{DialContext: dial}}}, nil
+	return bySocket(loaded.Socket), nil
 }
 
-// call sends a request and decodes the answer into out, if that is not nil.
-func (r *remote) call(ctx context.Context, method, path string, in, out any) error {
-	resp, err := r.send(ctx, method, path, in)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err == nil && out != nil {
-		err = json.Unmarshal(answer, out)
-	}
-	if err != nil {
-		return fmt.Errorf("read the answer of %s: %w", r.where, err)
-	}
-	return nil
-}
-
-// send sends a request and returns an answer that is no error; the caller closes
-// its body.
-func (r *remote) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
-	var body io.Reader = http.NoBody
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return nil, fmt.Errorf("encode the request: %w", err)
+// chosenServer is the server that a command was told of; none: this machine's.
+func chosenServer(cmd *cobra.Command) (server, error) {
+	flag := func(name string) string {
+		if f := cmd.Flags().Lookup(name); f != nil {
+			return f.Value.String()
 		}
-		body = bytes.NewReader(b)
+		return ""
 	}
-	req, err := http.NewRequestWithContext(ctx, method, r.base+apiPrefix+path, body)
+	ca := cmp.Or(flag("cacert"), os.Getenv(cacertVariable))
+	given := server{Key: os.Getenv(keyVariable), CACert: ca}
+	switch dataDir := cmd.Flags().Lookup("data-dir"); {
+	case flag("url") != "" && flag("profile") != "":
+		return server{}, errors.New("--url and --profile exclude each other")
+	case flag("url") != "":
+		given.URL = flag("url")
+		return given, nil
+	case flag("profile") != "":
+		return profileServer(flag("profile"), ca)
+	case dataDir != nil && dataDir.Changed:
+		return server{}, nil
+	case os.Getenv(urlVariable) != "":
+		given.URL = os.Getenv(urlVariable)
+		return given, nil
+	default:
+		return profileServer(os.Getenv(profileVariable), ca)
+	}
+}
+
+// profileServer is the server of a profile, without a name that of the one in use.
+func profileServer(name, ca string) (server, error) {
+	if name == localProfile {
+		return server{}, nil
+	}
+	p, err := readProfiles()
+	if err != nil {
+		return server{}, err
+	}
+	if name == "" {
+		name = p.Current
+	}
+	if name == "" || name == localProfile {
+		return server{}, nil
+	}
+	s, err := p.get(name)
+	s.CACert = cmp.Or(ca, s.CACert)
+	return s, err
+}
+
+// checkURL reads the URL of a server.
+func checkURL(s string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
+		return nil, fmt.Errorf("%q is no URL of a server, such as http://127.0.0.1:8700", s)
+	}
+	return u, nil
+}
+
+func byURL(s server) (*remote, error) {
+	u, err := checkURL(s.URL)
 	if err != nil {
 		return nil, err
 	}
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
+	t := newTransport()
+	t.Proxy = http.ProxyFromEnvironment
+	t.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	if s.CACert != "" && u.Scheme == "https" {
+		pem, err := os.ReadFile(s.CACert)
+		if err != nil {
+			return nil, fmt.Errorf("read the certificate of --cacert: %w", err)
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read the certificate of --cacert: %s has none in PEM form", s.CACert)
+		}
+		t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	}
-	if r.key != "" {
-		req.Header.Set("Authorization", "Bearer "+r.key)
-	}
-	resp, err := r.client.Do(req)
-	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case err != nil:
-		return nil, fmt.Errorf("reach the server at %s: %w\n(start one with agentbox serve, or name another in %s)", r.where, errors.Unwrap(err), urlVariable)
-	case resp.StatusCode < http.StatusBadRequest:
-		return resp, nil
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, fmt.Errorf("read the answer of %s: %w", r.where, err)
-	}
-	return nil, refusal(resp, answer)
+	return &remote{base: strings.TrimSuffix(s.URL, "/"), key: s.Key, where: s.URL, client: httpClient(t)}, nil
 }
 
-// refusal is a server's error in its own words.
-func refusal(resp *http.Response, answer []byte) error {
-	var p struct {
-		Detail json.RawMessage `json:"detail"`
-		Code   string          `json:"code"`
-		Reason string          `json:"reason"`
+func bySocket(path string) *remote {
+	t := newTransport()
+	t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "unix", path)
 	}
-	var text string
-	var fields []struct {
-		Loc []any  `json:"loc"`
-		Msg string `json:"msg"`
+	// The name is only what the request is written for; the socket needs no key.
+	return &remote{base: "http://localhost", where: path, socket: true, client: httpClient(t)}
+}
+
+// newTransport speaks HTTP/1.1, which WebSockets need. Archives come as they are:
+// compressing them would be the sandbox's work.
+func newTransport() *http.Transport {
+	return &http.Transport{TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 16, DisableCompression: true}
+}
+
+// httpClient follows nobody elsewhere: a key is for one server.
+func httpClient(t *http.Transport) *http.Client {
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// unreachable says why there was no answer, and what to do about it.
+func (r *remote) unreachable(err error) error {
+	var cause error = err
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		cause = wrapped.Err
 	}
+	return &unreachableError{where: r.where, hint: r.hint(cause), err: cause}
+}
+
+func (r *remote) hint(err error) string {
+	var authority x509.UnknownAuthorityError
 	switch {
-	case json.Unmarshal(answer, &p) != nil:
-		return fmt.Errorf("the server answered %s", resp.Status)
-	case json.Unmarshal(p.Detail, &text) == nil:
-	case json.Unmarshal(p.Detail, &fields) == nil && len(fields) > 0:
-		text = strings.TrimSpace(fmt.Sprintln(append(fields[0].Loc, fields[0].Msg)...))
+	case errors.Is(err, os.ErrPermission):
+		return "the socket is for the server's own user and root; others need its URL in " + urlVariable + " and a key in " + keyVariable
+	case errors.As(err, &authority):
+		return "name the authority that signed its certificate with --cacert"
+	case strings.Contains(err.Error(), "HTTP response to HTTPS client"):
+		return "it has no TLS: its URL begins with http://"
+	case r.socket:
+		return "start one with agentbox serve, or name another with --url, --profile or " + urlVariable
 	default:
-		text = "the server answered " + resp.Status
+		return "is it running there? It is started with agentbox serve"
 	}
-	if p.Reason != "" {
-		text += " (" + p.Reason + ")"
-	}
-	if p.Code == "unauthenticated" {
-		text += "; set " + keyVariable
-	}
-	return errors.New(text)
 }
 
-// pages reads a whole list.
-func pages[T any](ctx context.Context, r *remote, path string, query url.Values) ([]T, error) {
-	all := []T{}
-	query.Set("limit", "1000")
-	for {
-		var page struct {
-			Items      []T     `json:"items"`
-			NextCursor *string `json:"next_cursor"`
-		}
-		if err := r.call(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &page); err != nil {
-			return nil, err
-		}
-		all = append(all, page.Items...)
-		if page.NextCursor == nil {
-			return all, nil
-		}
-		query.Set("cursor", *page.NextCursor)
-	}
+// unreachableError is the lack of an answer.
+type unreachableError struct {
+	where, hint string
+	err         error
 }
+
+func (e *unreachableError) Error() string {
+	return fmt.Sprintf("reach the server at %s: %v\n(%s)", e.where, e.err, e.hint)
+}
+
+func (e *unreachableError) Unwrap() error { return e.err }

@@ -44,7 +44,7 @@ func (a *App) Main(ctx context.Context, args []string) int {
 	case errors.As(err, &status):
 		return int(status)
 	default:
-		fmt.Fprintf(a.Stderr, "agentbox: %s\n", plain(err.Error()))
+		fmt.Fprintf(a.Stderr, "agentbox: %s\n", visibleLines(err.Error()))
 		return ExitFailure
 	}
 }
@@ -63,8 +63,16 @@ sandboxes. gVisor is compiled in: no Docker, no KVM, no daemon is needed.
 
   agentbox run -- python3 -c 'print(6*7)'     one command in a fresh sandbox
   agentbox run -it                            a shell in a fresh sandbox
-  agentbox serve                              sandboxes by HTTP
-  agentbox doctor                             what this machine can do`,
+  agentbox doctor                             what this machine can do
+
+Sandboxes that stay are those of a server:
+
+  agentbox serve                              runs one, for this machine and others
+  agentbox create --name dev                  a sandbox of it
+  agentbox exec dev -- make test              a command in that
+  agentbox shell dev                          a shell
+
+What "run" makes is in "agentbox ps", what the server has in "agentbox ls".`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -78,10 +86,25 @@ sandboxes. gVisor is compiled in: no Docker, no KVM, no daemon is needed.
 	root.PersistentFlags().String("data-dir", os.Getenv("AGENTBOX_DATA_DIR"),
 		"where images and sandboxes are kept (AGENTBOX_DATA_DIR; default /var/lib/agentbox, or $XDG_DATA_HOME/agentbox for an ordinary user)")
 	root.PersistentFlags().Lookup("data-dir").DefValue = "" // the text above tells it
-	root.AddCommand(a.runCommand(), a.serveCommand(), a.configCommand(), a.keyCommand(), a.psCommand(), a.cpCommand(), a.imagesCommand(), a.doctorCommand(), a.purgeCommand(), a.engineCommand(), a.versionCommand())
-	root.AddCommand(a.sandboxCommands()...)
+	addGroup(root, "Sandboxes for one command, without a server", a.runCommand(), a.psCommand())
+	ofServer := append(a.sandboxCommands(), a.cpCommand(), a.keyCommand())
+	for _, c := range ofServer {
+		serverFlags(c)
+	}
+	addGroup(root, "Sandboxes of a server", append(ofServer, a.profileCommand())...)
+	addGroup(root, "The server and this machine", a.serveCommand(), a.configCommand(), a.imagesCommand(), a.doctorCommand(), a.purgeCommand())
+	root.AddCommand(a.engineCommand(), a.versionCommand())
 	pointToHelp(root)
 	return root
+}
+
+// addGroup adds commands under a heading of the help.
+func addGroup(root *cobra.Command, heading string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: heading, Title: heading + ":"})
+	for _, c := range commands {
+		c.GroupID = heading
+	}
+	root.AddCommand(commands...)
 }
 
 // explainFlag tells what a flag takes in place of how its value was parsed.

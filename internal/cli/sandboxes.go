@@ -10,16 +10,29 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"agentbox/internal/ids"
 )
 
 // sandboxRow is what tables show of a server's sandbox.
 type sandboxRow struct {
-	ShortID   string     `json:"short_id"`
-	Name      *string    `json:"name"`
-	Status    string     `json:"status"`
-	Image     string     `json:"image"`
-	CreatedAt time.Time  `json:"created_at"`
-	ExpiresAt *time.Time `json:"expires_at"`
+	ID        string          `json:"id"`
+	ShortID   string          `json:"short_id"`
+	Name      *string         `json:"name"`
+	Status    string          `json:"status"`
+	Image     string          `json:"image"`
+	Limits    json.RawMessage `json:"limits"`
+	CreatedAt time.Time       `json:"created_at"`
+	StartedAt *time.Time      `json:"started_at"`
+	ExpiresAt *time.Time      `json:"expires_at"`
+}
+
+// called is the word for it: its name, if it has one.
+func (b *sandboxRow) called() string {
+	if b.Name != nil && *b.Name != "" {
+		return *b.Name
+	}
+	return b.ShortID
 }
 
 // sandboxWish is the request for one. What is empty is left to the server.
@@ -41,21 +54,25 @@ type sandboxWish struct {
 
 // sandboxCommands act on the sandboxes of a server.
 func (a *App) sandboxCommands() []*cobra.Command {
-	change := func(use, short, method, suffix string) *cobra.Command {
+	change := func(use, short, long, method, suffix string) *cobra.Command {
 		return &cobra.Command{
-			Use: use + " SANDBOX...", Short: short, Args: cobra.MinimumNArgs(1),
+			Use: use + " SANDBOX...", Short: short, Long: long, Example: "  agentbox " + use + " dev", Args: cobra.MinimumNArgs(1),
+			ValidArgsFunction: a.completeSandboxes(0),
 			RunE: func(cmd *cobra.Command, ids []string) error {
 				return a.each(cmd, ids, func(r *remote, id string) error {
-					return r.call(cmd.Context(), method, "/sandboxes/"+url.PathEscape(id)+suffix, nil, nil)
+					return r.call(cmd.Context(), method, inSandbox(id)+suffix, nil, nil)
 				})
 			},
 		}
 	}
 	return []*cobra.Command{
-		a.createCommand(), a.execCommand(), a.lsCommand(), a.getCommand(),
-		change("rm", "Destroy sandboxes of the server, with their files", http.MethodDelete, ""),
-		change("stop", "Stop sandboxes of the server and keep their files", http.MethodPost, "/stop"),
-		change("start", "Run stopped sandboxes of the server again", http.MethodPost, "/start"),
+		a.createCommand(), a.lsCommand(), a.getCommand(), a.updateCommand(), a.execCommand(), a.shellCommand(),
+		a.filesCommand(), a.execsCommand(), a.logsCommand(), a.killCommand(), a.sessionsCommand(), a.portsCommand(), a.forwardCommand(),
+		a.statsCommand(), a.topCommand(), a.eventsCommand(), a.auditCommand(),
+		change("stop", "Stop sandboxes of the server and keep their files",
+			"Stop sandboxes of the server: all in them is killed, their files are kept.\nagentbox start runs them again.", http.MethodPost, "/stop"),
+		change("start", "Run stopped sandboxes of the server again", "Run stopped sandboxes of the server again, with their files.", http.MethodPost, "/start"),
+		change("rm", "Destroy sandboxes of the server, with their files", "Destroy sandboxes of the server, with their files and all that runs in them.", http.MethodDelete, ""),
 	}
 }
 
@@ -66,10 +83,12 @@ func (a *App) createCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [IMAGE]",
 		Short: "Make a sandbox on the server and print its id",
-		Long: `Make a sandbox on the server of this machine, or of the one that ` + urlVariable + ` names. It
-stays until it is removed, was idle for too long, or its time is over.`,
+		Long: `Make a sandbox on the server: this machine's, or the one that --url, --profile or
+` + urlVariable + ` names. It stays until it is removed, was idle for too long, or its time is over.
+A command in a sandbox that is gone afterwards is agentbox run, which needs no server.`,
 		Example: `  agentbox create --name dev --memory 1g
-  agentbox create small --label team=a --lifetime 1h`,
+  agentbox create small --label team=a --lifetime 1h
+  agentbox exec "$(agentbox create)" -- uname -a`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.remote(cmd)
@@ -81,7 +100,9 @@ stays until it is removed, was idle for too long, or its time is over.`,
 				return err
 			}
 			var made json.RawMessage
-			if err := r.call(cmd.Context(), http.MethodPost, "/sandboxes", n, &made); err != nil {
+			// With a key the server makes one sandbox, however often it is asked.
+			q := request{method: http.MethodPost, path: "/sandboxes", in: n, header: http.Header{idempotencyKey: {ids.Hex(idempotencyBytes)}}}
+			if err := r.callWith(cmd.Context(), q, &made); err != nil {
 				return err
 			}
 			if asJSON {
@@ -113,6 +134,9 @@ stays until it is removed, was idle for too long, or its time is over.`,
 	return cmd
 }
 
+// idempotencyBytes are the random bytes in a key of idempotency.
+const idempotencyBytes = 16
+
 // variables are NAME=VALUE entries as the server takes them.
 func variables(env []string) (map[string]string, error) {
 	list, err := environment(env)
@@ -126,76 +150,51 @@ func variables(env []string) (map[string]string, error) {
 
 func (a *App) lsCommand() *cobra.Command {
 	var labels, status []string
-	var asJSON, quiet bool
+	var f listFlags
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List your sandboxes on the server",
+		Long: `List your sandboxes on the server. Those of agentbox run on this machine are no server's:
+agentbox ps lists them.`,
+		Example: "  agentbox ls --status running --label team=a\n  agentbox rm $(agentbox ls -q --status stopped)",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := a.remote(cmd)
-			if err != nil {
-				return err
-			}
 			query := url.Values{"label": labels, "status": status}
-			if asJSON {
-				all, err := pages[json.RawMessage](cmd.Context(), r, "/sandboxes", query)
-				if err != nil {
-					return err
-				}
-				return a.printJSON(all)
-			}
-			all, err := pages[sandboxRow](cmd.Context(), r, "/sandboxes", query)
-			if err != nil {
-				return err
-			}
-			return a.printSandboxes(all, quiet)
+			return listed(a, cmd, &f, "/sandboxes", query, func(b *sandboxRow) string { return b.ShortID },
+				[]string{"ID", "NAME", "STATUS", "IMAGE", "AGE", "EXPIRES"}, (*sandboxRow).cells)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "only those with this label, `NAME=VALUE` (repeatable)")
 	cmd.Flags().StringArrayVar(&status, "status", nil, "only those in this state, such as running (repeatable)")
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	f.add(cmd)
 	return cmd
 }
 
-func (a *App) printSandboxes(all []sandboxRow, quiet bool) error {
-	w := a.table()
-	if !quiet {
-		fmt.Fprintln(w, "ID\tNAME\tSTATUS\tIMAGE\tAGE\tEXPIRES")
+func (b *sandboxRow) cells() []string {
+	name, expires := "", "never"
+	if b.Name != nil {
+		name = *b.Name
 	}
-	for _, b := range all {
-		if quiet {
-			fmt.Fprintln(w, b.ShortID)
-			continue
-		}
-		name, expires := "", "never"
-		if b.Name != nil {
-			name = *b.Name
-		}
-		if b.ExpiresAt != nil {
-			expires = "in " + time.Until(*b.ExpiresAt).Round(time.Second).String()
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", b.ShortID, name, b.Status, b.Image, time.Since(b.CreatedAt).Round(time.Second), expires)
+	if b.ExpiresAt != nil {
+		expires = "in " + span(time.Until(*b.ExpiresAt))
 	}
-	return w.Flush()
+	return []string{b.ShortID, name, b.Status, b.Image, span(time.Since(b.CreatedAt)), expires}
 }
 
 func (a *App) getCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "get SANDBOX",
-		Short: "Print all about a sandbox of the server, as JSON",
-		Args:  cobra.ExactArgs(1),
+		Use:               "get SANDBOX",
+		Short:             "Print all about a sandbox of the server, as JSON",
+		Example:           "  agentbox get dev | jq .limits",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.remote(cmd)
 			if err != nil {
 				return err
 			}
-			var all json.RawMessage
-			if err := r.call(cmd.Context(), http.MethodGet, "/sandboxes/"+url.PathEscape(args[0]), nil, &all); err != nil {
-				return err
-			}
-			return a.printJSON(all)
+			return a.shown(cmd, r, inSandbox(args[0]), true, nil)
 		},
 	}
 }

@@ -5,15 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
-
-	"github.com/containerd/errdefs"
-	"golang.org/x/term"
 
 	"agentbox/internal/guest/client"
 	"agentbox/internal/local"
 	"agentbox/internal/sandbox"
+	"github.com/containerd/errdefs"
 )
 
 // exec runs the command with this process's streams and terminal.
@@ -24,10 +20,10 @@ func (r *runner) exec(ctx context.Context, sb *local.Sandbox, cmd sandbox.Comman
 	}
 	restore := func() {}
 	if cmd.TTY {
-		cmd.Cols, cmd.Rows = r.size()
+		cmd.Cols, cmd.Rows = terminalSize(r.app.Stdin)
 		cmd.Env = append(cmd.Env, termEnv()...)
 		if cmd.Stdin {
-			restore = r.raw()
+			_, restore = makeRaw(r.app.Stdin)
 		}
 	}
 	defer restore()
@@ -72,44 +68,11 @@ func termEnv() []string {
 	return nil
 }
 
-// raw hands every key to the sandbox.
-func (r *runner) raw() (restore func()) {
-	fd := int(r.app.Stdin.Fd())
-	if !term.IsTerminal(fd) {
-		return func() {}
-	}
-	old, err := term.MakeRaw(fd)
-	if err != nil {
-		return func() {}
-	}
-	return func() { _ = term.Restore(fd, old) }
-}
-
-// size of the terminal; 0, 0 where there is none, which means the default.
-func (r *runner) size() (cols, rows uint16) {
-	w, h, err := term.GetSize(int(r.app.Stdin.Fd()))
-	if err != nil || w <= 0 || h <= 0 || w > 1<<15 || h > 1<<15 {
-		return 0, 0
-	}
-	return uint16(w), uint16(h)
-}
-
 // watchSize passes changes of the terminal's size on until stop is called.
 func (r *runner) watchSize(ctx context.Context, p *client.Process) (stop func()) {
-	changed := make(chan os.Signal, 1)
-	signal.Notify(changed, syscall.SIGWINCH)
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		for {
-			select {
-			case <-changed:
-				if cols, rows := r.size(); cols > 0 {
-					_ = p.Resize(cols, rows) // the next change tries again
-				}
-			case <-ctx.Done():
-				return
-			}
+	return watchTerminal(ctx, func() {
+		if cols, rows := terminalSize(r.app.Stdin); cols > 0 {
+			_ = p.Resize(cols, rows) // the next change tries again
 		}
-	}()
-	return func() { signal.Stop(changed); cancel() }
+	})
 }

@@ -142,7 +142,7 @@ func TestFS04_Watch(t *testing.T) {
 	box.Want("", "touch /workspace/stop") // else there is no end of events
 	// One event may be lost among so many; the watch goes on, so a later one comes.
 	for deadline := time.Now().Add(time.Minute + Slack()); ; {
-		writeFile(t, box.Session(), last, "x", client.WriteOptions{})
+		writeFile(t, box.Files(), last, "x", client.WriteOptions{})
 		select {
 		case err := <-done:
 			if err != nil {

@@ -92,19 +92,23 @@ func newMux(conn net.Conn, host bool, window uint32) (*yamux.Session, error) {
 // the reader a goroutine that waits for the writer, so a peer that sends pings
 // and reads nothing would take memory without bound.
 //
-// It sends the header and the body of a data frame with one write.
+// It sends the header and the body of a data frame with one write, and with them
+// the frame that opened the stream: whoever opens one writes to it or closes it
+// next, and each write wakes the other end.
 type muxConn struct {
 	net.Conn
-	in     frameScanner
-	out    []byte // a header whose body comes next
-	outBuf []byte
+	in   frameScanner
+	held []byte // frames and headers that go with the next write
+	body bool   // the next write is a body
 }
 
 // The header of yamux: version, type, flags (2), stream (4), length (4).
 const (
-	yamuxHeader   = 12
-	yamuxTypeData = 0
-	yamuxTypePing = 2
+	yamuxHeader     = 12
+	yamuxTypeData   = 0
+	yamuxTypeWindow = 1
+	yamuxTypePing   = 2
+	yamuxFlagSYN    = 1
 )
 
 var errPing = errors.New("read guest stream: unexpected ping")
@@ -121,27 +125,41 @@ func (c *muxConn) Read(p []byte) (int, error) {
 const coalesce = 64 << 10
 
 func (c *muxConn) Write(p []byte) (int, error) {
-	if c.out == nil && len(p) == yamuxHeader && p[1] == yamuxTypeData && binary.BigEndian.Uint32(p[8:]) > 0 {
-		c.out = append(c.outBuf[:0], p...)
+	if !c.body && c.hold(p) {
+		c.held = append(c.held, p...)
 		return len(p), nil
 	}
-	if c.out == nil {
+	c.body = false
+	b := c.held
+	c.held = b[:0]
+	switch {
+	case len(b) == 0:
 		return c.Conn.Write(p)
-	}
-	b := c.out
-	c.out = nil
-	if len(p) > coalesce {
+	case len(p) > coalesce:
 		if _, err := c.Conn.Write(b); err != nil {
 			return 0, err
 		}
 		return c.Conn.Write(p)
 	}
-	b = append(b, p...)
-	c.outBuf = b
-	if _, err := c.Conn.Write(b); err != nil {
+	if _, err := c.Conn.Write(append(b, p...)); err != nil {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// hold reports whether a header is to go with the next write.
+func (c *muxConn) hold(p []byte) bool {
+	if len(p) != yamuxHeader {
+		return false
+	}
+	switch p[1] {
+	case yamuxTypeData:
+		c.body = binary.BigEndian.Uint32(p[8:]) > 0
+		return c.body
+	case yamuxTypeWindow:
+		return binary.BigEndian.Uint16(p[2:])&yamuxFlagSYN != 0 && len(c.held) < coalesce
+	}
+	return false
 }
 
 // frameScanner follows yamux's frames through a stream of bytes.

@@ -2,6 +2,7 @@ package guest_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -193,5 +194,61 @@ func TestMuxCarriesBytes(t *testing.T) {
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("bytes got lost: %v", err)
+	}
+}
+
+// writes tells of each write to a connection.
+type writes struct {
+	net.Conn
+	seen chan []byte
+}
+
+func (w writes) Write(p []byte) (int, error) {
+	w.seen <- bytes.Clone(p)
+	return len(p), nil
+}
+
+// The other end is woken once for a new stream and its first bytes, and hears of
+// a stream that is closed without any.
+func TestMuxOpensWithTheFirstBytes(t *testing.T) {
+	a, b := net.Pipe()
+	defer b.Close()
+	w := writes{a, make(chan []byte, 16)}
+	host, err := guest.NewMux(w, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	kinds := func() (kinds []byte) {
+		p := <-w.seen
+		for len(p) >= 12 {
+			kinds = append(kinds, p[1])
+			body := 0
+			if p[1] == 0 {
+				body = int(binary.BigEndian.Uint32(p[8:]))
+			}
+			p = p[12+body:]
+		}
+		return kinds
+	}
+	c, err := host.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("request")); err != nil {
+		t.Fatal(err)
+	}
+	const window, data = 1, 0
+	if got := kinds(); !bytes.Equal(got, []byte{window, data}) {
+		t.Errorf("a stream with a request came as %v", got)
+	}
+	if c, err = host.Open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := kinds(); !bytes.Equal(got, []byte{window, window}) {
+		t.Errorf("a stream without a request came as %v", got)
 	}
 }

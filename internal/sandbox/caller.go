@@ -1,7 +1,5 @@
 package sandbox
 
-import "regexp"
-
 // Caller is who asks. A door makes it of what it has checked; nothing below a
 // door checks it again.
 type Caller struct {
@@ -24,11 +22,11 @@ type Caller struct {
 // DefaultOwner owns everything when nobody has to prove who they are.
 const DefaultOwner = "default"
 
-var ownerForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+var ownerForm = form(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 // CheckOwner reports a name that no owner can have as an [*InvalidError].
 func CheckOwner(name string) error {
-	if ownerForm.MatchString(name) {
+	if ownerForm().MatchString(name) {
 		return nil
 	}
 	return &InvalidError{Field: "owner", Value: name, Allowed: "1 to 63 of a-z, 0-9, _ and -, beginning with a letter or digit"}

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -40,6 +39,8 @@ type Update struct {
 	IdleTimeout *time.Duration // or Never
 	// Lifetime from now on, longer or shorter than before, or Never.
 	Lifetime *time.Duration
+	// Limits to change; those that are 0 stay.
+	Limits Limits
 }
 
 // Filter selects sandboxes of one owner. Zero fields select all.
@@ -77,12 +78,12 @@ const (
 	maxImage      = 512
 )
 
-var idForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+var idForm = form(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
 // CheckID reports an id that a caller chose and that can't be one as an
 // [*InvalidError].
 func CheckID(field, id string) error {
-	if idForm.MatchString(id) {
+	if idForm().MatchString(id) {
 		return nil
 	}
 	return &InvalidError{Field: field, Value: clip(id), Allowed: "1 to 128 of A-Z, a-z, 0-9, ., _ and -, not beginning with . or -"}

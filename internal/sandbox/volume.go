@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"fmt"
-	"regexp"
 	"time"
 )
 
@@ -46,7 +45,7 @@ const (
 
 // A first character of its own keeps such names from being hidden, a way up or
 // an option of a program.
-var storageName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+var storageName = form(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
 // CheckVolumeName reports a name that no volume can have as an [*InvalidError].
 func CheckVolumeName(name string) error { return checkStorageName("volume", name) }
@@ -56,7 +55,7 @@ func CheckVolumeName(name string) error { return checkStorageName("volume", name
 func CheckTenantID(id string) error { return checkStorageName("tenant_id", id) }
 
 func checkStorageName(field, name string) error {
-	if storageName.MatchString(name) {
+	if storageName().MatchString(name) {
 		return nil
 	}
 	return &InvalidError{Field: field, Value: name, Allowed: "1 to 128 of A-Z, a-z, 0-9, _, . and -, beginning with a letter, digit or _"}

@@ -100,13 +100,24 @@ func (s *Server) Handler() http.Handler { return s.chain() }
 // for ever (a stream that follows something) end then.
 func (s *Server) Draining() <-chan struct{} { return s.draining }
 
+// CheckNoAuth returns an error for an address that must not be served without
+// authentication: one that other machines reach.
+func CheckNoAuth(a net.Addr) error {
+	if a.Network() == "unix" || auth.IsLoopback(a.String()) {
+		return nil
+	}
+	return fmt.Errorf("refuse to serve %s without authentication: only this machine may be served so; use API keys, or listen on 127.0.0.1", a)
+}
+
 // Serve serves the listeners until ctx is done and then stops: readiness is
 // off and nothing new is created, requests have the grace to end, and what is
 // left after that is cut. It closes the listeners. Serve is called once.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	for _, l := range listeners {
-		if a := l.Addr(); s.opts.NoAuth && a.Network() != "unix" && !auth.IsLoopback(a.String()) {
-			err := fmt.Errorf("refuse to serve %s without authentication: only this machine may be served so; use API keys, or listen on 127.0.0.1", a)
+		if !s.opts.NoAuth {
+			break
+		}
+		if err := CheckNoAuth(l.Addr()); err != nil {
 			return errors.Join(err, closeAll(listeners))
 		}
 	}

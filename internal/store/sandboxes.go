@@ -1,11 +1,8 @@
 package store
 
 import (
-	"bytes"
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -21,23 +18,26 @@ const (
 	kindName  = "name"
 )
 
-// Sandboxes returns all sandboxes.
+// Sandboxes returns all sandboxes. One whose record can't be read has no more than
+// its uid, owner, ids, status, last activity and epoch: Created is zero.
 func (s *Store) Sandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
 	var all []sandbox.Sandbox
 	err := query(ctx, s.r, func(scan func(...any) error) error {
 		var sb sandbox.Sandbox
-		var record, status string
+		var uid, owner, short, label, name, record, status string
 		var active, epoch int64
-		if err := scan(&status, &active, &epoch, &record); err != nil {
+		if err := scan(&uid, &owner, &short, &label, &name, &status, &active, &epoch, &record); err != nil {
 			return err
 		}
-		if err := json.Unmarshal([]byte(record), &sb); err != nil {
-			return fmt.Errorf("decode a sandbox: %w", err)
+		if err := json.Unmarshal([]byte(record), &sb); err != nil || sb.UID != uid {
+			sb = sandbox.Sandbox{UID: uid, Owner: owner, Short: short, Label: label, Name: name}
 		}
 		sb.Status, sb.LastActivity, sb.Epoch = sandbox.State(status), fromNanos(active), uint64(epoch)
 		all = append(all, sb)
 		return nil
-	}, "SELECT status, last_activity, epoch, record FROM sandboxes ORDER BY uid")
+	}, `SELECT s.uid, s.owner, coalesce(max(value) FILTER (WHERE kind = '`+kindShort+`'), ''), coalesce(max(value) FILTER (WHERE kind = '`+kindLabel+`'), ''),
+		coalesce(max(value) FILTER (WHERE kind = '`+kindName+`'), ''), status, last_activity, epoch, record
+		FROM sandboxes s LEFT JOIN ids USING (uid) GROUP BY s.uid ORDER BY s.uid`)
 	if err != nil {
 		return nil, fmt.Errorf("read the sandboxes: %w", classify(err))
 	}
@@ -51,8 +51,16 @@ func (s *Store) Sandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
 // *sandbox.ReplayError.
 func (s *Store) Admit(ctx context.Context, a sandbox.Admission, ev *sandbox.Event) (before string, err error) {
 	err = s.write(ctx, "record a new sandbox", func(t tx) error {
-		if before, err = t.replay(a); err != nil || before != "" {
-			return err
+		request := sandbox.Repeatable{Owner: a.Sandbox.Owner, Key: a.Key, Request: a.Request, Made: a.Sandbox.UID, Created: a.Sandbox.Created}
+		if a.Key != "" {
+			known, err := t.repeated(request)
+			if err != nil {
+				return err
+			}
+			if known != nil {
+				before = known.Made
+				return nil
+			}
 		}
 		if err := t.room(a); err != nil {
 			return err
@@ -74,37 +82,13 @@ func (s *Store) Admit(ctx context.Context, a sandbox.Admission, ev *sandbox.Even
 			return err
 		}
 		if a.Key != "" {
-			err = t.exec("INSERT INTO idempotency (owner, key, request, uid, created) VALUES (?, ?, ?, ?, ?)",
-				sb.Owner, a.Key, a.Request, sb.UID, nanos(sb.Created))
-			if err != nil {
+			if err := t.remember(request); err != nil {
 				return err
 			}
 		}
 		return t.event(ev)
 	})
 	return before, err
-}
-
-// replay returns what came of the request's key before.
-func (t tx) replay(a sandbox.Admission) (uid string, err error) {
-	if a.Key == "" {
-		return "", nil
-	}
-	var request []byte
-	var created int64
-	err = t.QueryRowContext(t.ctx, "SELECT request, uid, created FROM idempotency WHERE owner = ? AND key = ?", a.Sandbox.Owner, a.Key).
-		Scan(&request, &uid, &created)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return "", nil
-	case err != nil:
-		return "", err
-	case a.Sandbox.Created.Sub(fromNanos(created)) >= sandbox.KeepIdempotency:
-		return "", t.exec("DELETE FROM idempotency WHERE owner = ? AND key = ?", a.Sandbox.Owner, a.Key)
-	case !bytes.Equal(request, a.Request):
-		return "", &sandbox.ReplayError{}
-	}
-	return uid, nil
 }
 
 func (t tx) room(a sandbox.Admission) error {

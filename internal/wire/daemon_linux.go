@@ -21,6 +21,7 @@ import (
 	"agentbox/internal/ids"
 	"agentbox/internal/image"
 	"agentbox/internal/manager"
+	"agentbox/internal/ports"
 	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
@@ -58,9 +59,14 @@ func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err 
 	if cfg.Storage != "" {
 		return errors.New("storage is set, and this version keeps nothing beyond a sandbox's life: unset it")
 	}
+	if err := armFailpoints(hooks.Log); err != nil {
+		return err
+	}
 	d := &daemon{cfg: cfg, hooks: hooks}
 	defer func() { err = errors.Join(err, d.close()) }()
-	for _, open := range []func(context.Context) error{d.openData, d.openSandboxes, d.openServer} {
+	// The image comes last: making it takes minutes, and whoever set something
+	// wrong should hear so at once.
+	for _, open := range []func(context.Context) error{d.openData, d.tryAddress, d.openSandboxes, d.openServer, d.ensureImage} {
 		if err := open(ctx); err != nil {
 			return err
 		}
@@ -96,9 +102,6 @@ func (d *daemon) openData(ctx context.Context) (err error) {
 	if d.images, err = Images(d.cfg.DataDir); err != nil {
 		return err
 	}
-	if err := d.hooks.EnsureImage(ctx, d.images, d.cfg.Sandbox.Image); err != nil {
-		return err
-	}
 	if d.store, err = store.Open(ctx, filepath.Join(d.cfg.DataDir, database)); err != nil {
 		return err
 	}
@@ -118,8 +121,12 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 		return err
 	}
 	d.later(d.rt.Close)
+	allowed, err := policy(d.cfg)
+	if err != nil {
+		return err
+	}
 	d.boxes, err = manager.Open(ctx, manager.Options{
-		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Policy: policy(d.cfg), Log: d.hooks.Log,
+		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Policy: allowed, Log: d.hooks.Log,
 		Memory: func() (available, total int64, err error) {
 			m := doctor.HostMemory()
 			return m.Available, m.Total, nil
@@ -132,7 +139,20 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 	return nil
 }
 
+func (d *daemon) ensureImage(ctx context.Context) error {
+	return d.hooks.EnsureImage(ctx, d.images, d.cfg.Sandbox.Image)
+}
+
 func (d *daemon) openServer(context.Context) (err error) {
+	if d.cfg.NoAuth {
+		addr, err := net.ResolveTCPAddr("tcp", d.cfg.Listen)
+		if err != nil {
+			return fmt.Errorf("listen on %s: %w", d.cfg.Listen, err)
+		}
+		if err := server.CheckNoAuth(addr); err != nil {
+			return err
+		}
+	}
 	rates := auth.Rates{PerKey: d.cfg.RateLimit.PerKey, PerAddress: d.cfg.RateLimit.PerAddress, Refused: d.cfg.RateLimit.Refused}
 	for _, e := range d.cfg.RateLimit.Exempt {
 		network, err := config.ParseNetwork(e)
@@ -141,13 +161,13 @@ func (d *daemon) openServer(context.Context) (err error) {
 		}
 		rates.Exempt = append(rates.Exempt, network)
 	}
-	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, AllowOrigin: d.cfg.AllowOrigin, Rates: rates})
+	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, Loopback: auth.IsLoopback(d.cfg.Listen), AllowOrigin: d.cfg.AllowOrigin, Rates: rates})
 	if err != nil {
 		return err
 	}
 	h := d.cfg.HTTP
 	opts := server.Options{
-		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth,
+		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth, Ready: d.ready,
 		HeaderTimeout: h.HeaderTimeout, BodyTimeout: h.BodyTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
 		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace,
 	}
@@ -161,11 +181,15 @@ func (d *daemon) openServer(context.Context) (err error) {
 	d.server = server.New(opts)
 	s := d.cfg.Sandbox
 	rest.New(d.server.Router(), rest.Parts{
-		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Images: operatorImages{d.images, d.hooks.Pull},
+		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull},
 		Defaults: sandbox.Limits{Memory: s.Memory, CPUs: s.CPUs, Disk: s.Disk, Pids: s.Pids}, Draining: d.server.Draining(),
 	})
 	return nil
 }
+
+// ready: what can't be recorded is not done, so a daemon that can't record is of
+// little use.
+func (d *daemon) ready(context.Context) error { return d.audit.Err() }
 
 // operatorImages pulls with the operator's settings for registries.
 type operatorImages struct {
@@ -188,8 +212,8 @@ func (d *daemon) listen() (l listeners, err error) {
 			err = errors.Join(err, l.close())
 		}
 	}()
-	if l.main, err = net.Listen("tcp", d.cfg.Listen); err != nil {
-		return l, fmt.Errorf("listen on %s: %w (another port: --listen)", d.cfg.Listen, err)
+	if l.main, err = d.listenMain(); err != nil {
+		return l, err
 	}
 	if l.local, err = server.ListenLocal(d.cfg.Socket); err != nil {
 		return l, err
@@ -200,6 +224,23 @@ func (d *daemon) listen() (l listeners, err error) {
 		}
 	}
 	return l, nil
+}
+
+func (d *daemon) listenMain() (net.Listener, error) {
+	l, err := net.Listen("tcp", d.cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w (another port: --listen)", d.cfg.Listen, err)
+	}
+	return l, nil
+}
+
+// tryAddress finds out before the long work that the port is somebody else's.
+func (d *daemon) tryAddress(context.Context) error {
+	l, err := d.listenMain()
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 func (l listeners) close() error {
@@ -248,7 +289,11 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 }
 
 // policy is the operator's, as the core takes it.
-func policy(cfg *config.Config) manager.Policy {
+func policy(cfg *config.Config) (manager.Policy, error) {
+	published, err := ports.ParseRange(cfg.PortRange)
+	if err != nil {
+		return manager.Policy{}, fmt.Errorf("port_range: %w", err)
+	}
 	l := cfg.Limits
 	most := sandbox.MaxLimits(doctor.HostMemory().Total, goruntime.NumCPU())
 	most.Memory, most.CPUs = cmp.Or(l.Memory, most.Memory), cmp.Or(l.CPUs, most.CPUs)
@@ -258,7 +303,8 @@ func policy(cfg *config.Config) manager.Policy {
 		DefaultImage: cfg.Sandbox.Image, Max: most, MaxSandboxes: int(l.Sandboxes), MaxPerOwner: int(l.SandboxesPerOwner), Creates: int(l.Creates),
 		IdleTimeout: endless(cfg.Sandbox.IdleTimeout), Lifetime: endless(cfg.Sandbox.Lifetime), MaxIdleTimeout: l.IdleTimeout, MaxLifetime: l.Lifetime,
 		ExecTimeout: cfg.Sandbox.ExecTimeout, MaxExecTimeout: l.ExecTimeout, Output: cfg.Sandbox.MaxOutput, MaxOutput: l.MaxOutput, Execs: int(l.Execs),
-	}
+		Ports: published,
+	}, nil
 }
 
 // endless is a configured timeout, in which 0 is without end.

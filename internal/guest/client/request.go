@@ -228,10 +228,13 @@ func Told(err error) bool {
 func decodeError(r *http.Response) error {
 	b, err := io.ReadAll(io.LimitReader(r.Body, maxErrorBody))
 	m := new(guestv1.Error)
-	if err != nil || proto.Unmarshal(b, m) != nil || m.GetCode() == "" {
-		return fmt.Errorf("%w: the guest answered with status %d", errdefs.ErrInternal, r.StatusCode)
+	switch {
+	case err == nil && proto.Unmarshal(b, m) == nil && m.GetCode() != "":
+		return guest.DecodeError(m)
+	case r.StatusCode == http.StatusNotFound: // not in the words of a call
+		return fmt.Errorf("%w: the guest's agent is older than the call", errdefs.ErrNotImplemented)
 	}
-	return guest.DecodeError(m)
+	return fmt.Errorf("%w: the guest answered with status %d", errdefs.ErrInternal, r.StatusCode)
 }
 
 // call makes a unary call.

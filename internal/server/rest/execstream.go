@@ -25,16 +25,22 @@ func (x *execRoutes) executeStream(ctx context.Context, c sandbox.Caller, in *ex
 	if cmd.MaxOutput == 0 {
 		cmd.MaxOutput = -1
 	}
+	usual := sandbox.Kill
 	if in.Body.Detach.Value {
-		cmd.OnDisconnect = sandbox.Keep
+		usual = sandbox.Keep
 	}
-	f := newFollower(in.base64(), offsets{})
-	f.plain = plainFrames(in.Accept)
-	e, err := x.start(ctx, c, in.ID, cmd, f.output())
+	cmd.OnDisconnect = in.Body.onDisconnect(usual)
+	once, err := in.once("execute-stream")
 	if err != nil {
 		return nil, err
 	}
-	go feed(e, stdin)
+	f := newFollower(in.base64(), offsets{})
+	f.plain = plainFrames(in.Accept)
+	e, err := x.start(ctx, c, in.ID, cmd, f.output(), once)
+	if err != nil {
+		return nil, err
+	}
+	go feed(e, stdin, !in.Body.OpenStdin.Value)
 	return func(w http.ResponseWriter, r *http.Request) { x.follow(w, r, c, in.ID, e, f) }, nil
 }
 

@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// following is a command that this process shows the output of.
+type following struct {
+	app  *App
+	r    *remote
+	box  string
+	last string // the id of the last event, to go on from
+	in   *pump  // nil: no input
+	// inSession: the command is its shell's, and goes when nobody follows it.
+	inSession bool
+
+	mu      sync.Mutex
+	execID  string
+	started bool
+}
+
+const (
+	// backWithin is how long a server that went away may take to come back.
+	backWithin = 30 * time.Second
+	// killWithin is how long killing a command may take on the way out.
+	killWithin = 5 * time.Second
+	// patience is how many signals to end a command takes before it is killed.
+	patience = 3
+)
+
+// follow runs a command and shows its output.
+func (a *App) follow(ctx context.Context, r *remote, box string, f *execFlags, w *execWish) error {
+	fo := &following{app: a, r: r, box: box, inSession: f.session != ""}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if f.stdin {
+		w.OpenStdin = true
+		fo.in = &pump{r: r, in: a.Stdin, fail: cancel}
+	}
+	stop := fo.passSignals(ctx, cancel)
+	defer stop()
+	resp, err := r.send(ctx, http.MethodPost, inSandbox(box, "execute", "stream")+"?encoding=base64", w)
+	if err == nil {
+		err = readEvents(resp.Body, func(e event) (bool, error) { return fo.take(ctx, e) })
+	}
+	if fo.id() != "" {
+		err = fo.resume(ctx, err)
+	}
+	switch {
+	case goesOn(err) && ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case goesOn(err):
+		err = fmt.Errorf("follow the command: %w", err)
+	}
+	return a.orInterrupted(ctx, err)
+}
+
+func (f *following) id() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.execID
+}
+
+// take handles one event; done is the last.
+func (f *following) take(ctx context.Context, e event) (done bool, err error) {
+	var d struct {
+		execEnd
+		Data []byte `json:"data_base64"`
+	}
+	if e.name == "error" {
+		return false, eventError(e.data)
+	}
+	if err := json.Unmarshal(e.data, &d); err != nil {
+		return false, fmt.Errorf("read an event of the server: %w", err)
+	}
+	switch e.name {
+	case "start":
+		f.begin(ctx, d.ExecID)
+	case "stdout":
+		_, err = f.app.Stdout.Write(d.Data)
+		f.last = e.id
+	case "stderr":
+		_, err = f.app.Stderr.Write(d.Data)
+		f.last = e.id
+	case "exit":
+		return true, f.app.ended(&d.execEnd)
+	}
+	return false, err
+}
+
+func (f *following) begin(ctx context.Context, execID string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.inSession {
+		f.execID = execID
+	}
+	if f.in != nil && !f.started {
+		f.in.path = inSandbox(f.box, "execs", execID, "stdin")
+		go f.in.run(ctx)
+	}
+	f.started = true
+}
+
+// resume goes on with a command whose server went away, if it comes back.
+func (f *following) resume(ctx context.Context, err error) error {
+	hint := fmt.Errorf("the server went away and the command may go on; then its output is in: agentbox logs -f %s %s", f.box, f.id())
+	for said := false; goesOn(err) && ctx.Err() == nil; {
+		if !said {
+			fmt.Fprintf(f.app.Stderr, "agentbox: %v; waiting for it to come back\n", err)
+			said = true
+		}
+		var resp *http.Response
+		if resp, err = f.r.comesBack(ctx, f.output()); err != nil {
+			var refused *apiError
+			if ctx.Err() != nil || errors.As(err, &refused) {
+				return err
+			}
+			return hint
+		}
+		err = readEvents(resp.Body, func(e event) (bool, error) { return f.take(ctx, e) })
+	}
+	return err
+}
+
+// output asks for the output that did not come yet.
+func (f *following) output() request {
+	h := http.Header{"Accept": {"text/event-stream"}}
+	if f.last != "" {
+		h.Set("Last-Event-ID", f.last)
+	}
+	return request{method: http.MethodGet, path: inSandbox(f.box, "execs", f.id(), "output") + "?encoding=base64", header: h}
+}
+
+// comesBack sends a question until a server that went away answers it.
+func (r *remote) comesBack(ctx context.Context, q request) (*http.Response, error) {
+	for end := time.Now().Add(backWithin); ; {
+		resp, err := r.do(ctx, q)
+		var refused *apiError
+		ready := errors.As(err, &refused) && refused.Code != "unavailable"
+		if err == nil || ready || ctx.Err() != nil || time.Now().After(end) {
+			return resp, err
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// passSignals gives the command the signals that this process gets.
+func (f *following) passSignals(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	go func() {
+		for n := 0; ; {
+			select {
+			case s := <-signals:
+				if s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP {
+					n++
+				}
+				f.passSignal(ctx, cancel, s.(syscall.Signal), n)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(signals) }
+}
+
+// passSignal passes on a signal, the nth that should end the command.
+func (f *following) passSignal(ctx context.Context, cancel context.CancelCauseFunc, s syscall.Signal, n int) {
+	id := f.id()
+	if id == "" {
+		cancel(interrupted{s}) // the server ends what it was about to start
+		return
+	}
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), killWithin)
+	defer done()
+	last := n >= patience
+	name := unix.SignalName(s)
+	if last {
+		name = "KILL"
+	}
+	err := f.r.signal(ctx, f.box, id, name, last || s == syscall.SIGINT || s == syscall.SIGQUIT)
+	if last {
+		cancel(interrupted{s})
+	} else if err != nil {
+		f.app.warn(fmt.Errorf("pass on %s: %w", name, err))
+	}
+	if n == patience-1 {
+		fmt.Fprintf(f.app.Stderr, "agentbox: the next %s kills the command\n", unix.SignalName(s))
+	}
+}
+
+// signal sends a signal to a command, or to all that it started.
+func (r *remote) signal(ctx context.Context, box, execID, name string, tree bool) error {
+	body := map[string]any{"signal": name, "tree": tree}
+	return r.call(ctx, http.MethodPost, inSandbox(box, "execs", execID, "signal"), body, nil)
+}
