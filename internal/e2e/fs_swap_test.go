@@ -16,9 +16,10 @@ import (
 )
 
 // swapProgram exchanges a directory for a link to the canary and back, until it
-// is told to stop. It tells how often it has.
+// is told to stop, with pauses of so many seconds. It tells how often it has.
 const swapProgram = `
-import os
+import os, sys, time
+pause = float(sys.argv[1])
 os.chdir("/workspace/tree")
 os.symlink("/canary/sub", "link")
 n = 0
@@ -30,6 +31,7 @@ while not (n % 64 == 0 and os.path.exists("/workspace/stop")):
             try: undo()
             except OSError: pass
     n += 1
+    time.sleep(pause)
     if n % 64 == 0:
         with open("/workspace/count", "w") as f: f.write(str(n))
 `
@@ -40,13 +42,13 @@ type swapped struct {
 	t *testing.T
 }
 
-func newSwapped(t *testing.T) swapped {
+func newSwapped(t *testing.T, pause string) swapped {
 	box := swapped{NewBox(t, sandbox.Limits{}), t}
 	const fill = `mkdir -p $D/sub/deep; for i in 1 2 3 4 5 6 7 8; do echo "$T" >$D/sub/$i; echo "$T" >$D/sub/deep/$i; done`
 	box.asRoot("D=/canary; T='the canary sings'; " + fill + "; chmod 600 /canary/sub/[1-8]; mkdir /out")
 	box.asRoot("D=/plain; T=plain; " + fill)
 	box.Want("", "D=/workspace/tree; T=plain; "+fill)
-	if _, err := box.Start(t.Context(), sandbox.Command{Argv: []string{"python3", "-c", swapProgram}, Background: true, Timeout: -1}, client.Output{}); err != nil {
+	if _, err := box.Start(t.Context(), sandbox.Command{Argv: []string{"python3", "-c", swapProgram, pause}, Background: true, Timeout: -1}, client.Output{}); err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(30*time.Second + Slack()); box.count() == 0; time.Sleep(20 * time.Millisecond) {
@@ -82,7 +84,7 @@ func (b swapped) canary() string {
 // control, and each moment of each call.
 func TestFS04_Race(t *testing.T) {
 	t.Parallel()
-	box := newSwapped(t)
+	box := newSwapped(t, "0")
 	before, began := box.canary(), box.count()
 	if strings.Count(before, "sings") != 16 {
 		t.Fatalf("the canary is %q", before)
@@ -113,7 +115,7 @@ func TestFS04_Race(t *testing.T) {
 // a directory's place, and goes on.
 func TestFS04_Watch(t *testing.T) {
 	t.Parallel()
-	box := newSwapped(t)
+	box := newSwapped(t, "0.005") // each exchange is some events, which take the agent longer than they take to make
 	w, err := box.Session().Watch(t.Context(), "/workspace/tree", client.WatchOptions{User: "root", Recursive: true, Info: true})
 	if err != nil {
 		t.Fatal(err)
