@@ -194,9 +194,12 @@ func (f *following) passSignal(ctx context.Context, cancel context.CancelCauseFu
 		name = "KILL"
 	}
 	err := f.r.signal(ctx, f.box, id, name, last || s == syscall.SIGINT || s == syscall.SIGQUIT)
-	if last {
+	switch {
+	case last && err != nil:
 		cancel(interrupted{s})
-	} else if err != nil {
+	case last: // its end comes, unless nothing comes any more
+		time.AfterFunc(killWithin, func() { cancel(interrupted{s}) })
+	case err != nil:
 		f.app.warn(fmt.Errorf("pass on %s: %w", name, err))
 	}
 	if n == patience-1 {
