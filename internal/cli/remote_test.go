@@ -128,7 +128,7 @@ func TestErrorsHelp(t *testing.T) {
 	for _, c := range []struct{ key, args, want string }{
 		{"", "ls", "set AGENTBOX_API_KEY"},
 		{"abx_bad", "ls", "was revoked; on the server's machine agentbox key create"},
-		{"abx_good", "get developement", `no sandbox "developement" on the server; did you mean development?`},
+		{"abx_good", "get developmint", `no sandbox "developmint" on the server; did you mean development?`},
 		{"abx_good", "get ba9876543211", "did you mean ba9876543210?"},
 		{"abx_good", "get zzz", "agentbox ls lists them; those of agentbox run are in agentbox ps"},
 		{"abx_good", "get gone", "Sandbox not found (idle)"},
