@@ -111,6 +111,14 @@ test-compat: build ## Run all test suites of real programs in sandboxes (resumab
 soak: build ## Long cycles with kills at random moments; reports what is left behind
 	scripts/soak.sh
 
+.PHONY: chaos
+chaos: build ## Kill the server and what runs at random moments, and at each failpoint (KILLS=300; resumable)
+	scripts/chaos.sh
+
+.PHONY: test-api
+test-api: build ## Requests made from the OpenAPI document, sent to a real server (CASES=10000)
+	scripts/api.sh $${CASES:-10000}
+
 .PHONY: test-cgroup2
 test-cgroup2: build ## On a host with cgroup v2: limits as root and as an ordinary user
 	go test -c -o bin/cgroup.test ./internal/cgroup

@@ -6,29 +6,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/env.sh
-export AGENTBOX_TEST_DIR=${AGENTBOX_TEST_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/agentbox-test}
-export AGENTBOX_BIN=$PWD/bin/agentbox AGENTBOX_ENGINE=$PWD/bin/agentbox-engine AGENTBOX_GUEST=$PWD/bin/agentbox-guest
-export AGENTBOX_TEST_STRICT=1 AGENTBOX_SOAK=1
-mkdir -p "$AGENTBOX_TEST_DIR" .cache
-binary=$(sha256sum bin/agentbox | cut -c1-16)
-state=.cache/soak-$binary
-if [ "${1:-}" = again ]; then rm -f "$state"; fi
-touch "$state"
+. scripts/long.sh
+long_begin "soak-$binary" "${1:-}"
 
-for image in small default; do
-	bin/agentbox --data-dir "$AGENTBOX_TEST_DIR" images ls | grep -q "^$image " ||
-		bin/agentbox --data-dir "$AGENTBOX_TEST_DIR" images build $image ${MIRROR:+--mirror "$MIRROR"}
-done
-
-step() {
-	if grep -qxF "$1" "$state"; then
-		echo "== $1: passed before"
-		return
-	fi
-	echo "== $1"
-	go test -count=1 -timeout 60m -v -run "^$2\$" "$3"
-	echo "$1" >>"$state"
-}
 step "interpreters start 400 times" TestB237 ./internal/e2e
 step "what the names of images promise" '(TestAliases|TestB259|TestB262)' ./internal/e2e
 step "1,000,000 files" TestRES06_Million ./internal/e2e
@@ -44,4 +24,4 @@ step "2 GiB to a reader of 10 MiB/s" TestB095 ./internal/e2e
 step "4 x 1 GiB in and out at once" TestTransfersAtOnce ./internal/e2e
 step "100 cycles of one process" TestCyclesOfOneProcess ./internal/e2e/soak
 step "500 cycles, 50 killed" TestCycles ./internal/e2e/soak
-step "chaos: 120 kills under load" TestChaos ./internal/e2e/soak
+step "100 clients on 20 sandboxes" TestServiceClients ./internal/e2e/soak

@@ -161,17 +161,18 @@ func secretOf(h http.Header) (string, error) {
 	return bearer, nil
 }
 
+// bearerOf is the key of the Authorization header. Bearer alone is none: a client
+// whose variable for the key is empty sends that.
 func bearerOf(h http.Header) (string, error) {
 	v, one := single(h, "Authorization")
 	if v == "" && one {
 		return "", nil
 	}
-	scheme, token, ok := strings.Cut(v, " ")
-	token = strings.Trim(token, " ")
-	if !one || !ok || !strings.EqualFold(scheme, "Bearer") || token == "" {
+	scheme, token, _ := strings.Cut(v, " ")
+	if !one || !strings.EqualFold(scheme, "Bearer") {
 		return "", unauthenticated("the Authorization header must be Bearer KEY")
 	}
-	return token, nil
+	return strings.Trim(token, " "), nil
 }
 
 // address is the client's, of the connection: headers that tell another one

@@ -145,6 +145,10 @@ func TestNoAuth(t *testing.T) {
 	if err != nil || c.Owner != sandbox.DefaultOwner || !c.Admin {
 		t.Errorf("without a key: %+v, %v", c, err)
 	}
+	// What clients send whose variable for the key is empty.
+	if c, err = w.gate.Enter(request("Authorization", "Bearer ", "X-API-Key", ""), auth.NeedAdmin); err != nil || !c.Admin {
+		t.Errorf("with an empty key: %+v, %v", c, err)
+	}
 	if c, err = w.gate.Enter(request("X-API-Key", w.user), auth.NeedKey); err != nil || c.Owner != "acme" {
 		t.Errorf("with a key: %+v, %v", c, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -362,4 +363,44 @@ func TestRemoveGivesUp(t *testing.T) {
 			t.Errorf("Remove of a busy group: %v", err)
 		}
 	})
+}
+
+// TestSetLimitsV1: the kernel wants the limit of memory alone at or below that of
+// memory and swap together, whichever way both move.
+func TestSetLimitsV1(t *testing.T) {
+	k := &kernel{pid: 100, dirs: map[string]*kdir{"/cg": {}, "/cg/memory": {files: map[string]string{"tasks": ""}}, "/cg/pids": {files: map[string]string{"tasks": ""}}}}
+	h := Detect(Options{Owner: "own", Root: "/cg", tree: k})
+	g, err := h.Create("box", Limits{Memory: 64 << 20, Pids: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name string) string { return k.dirs["/cg/memory/agentbox/own/box"].files[name] }
+	for _, m := range []string{"134217728", "33554432"} {
+		n, _ := strconv.ParseInt(m, 10, 64)
+		if err := g.SetLimits(Limits{Memory: n, Pids: 10}); err != nil || file("memory.limit_in_bytes") != m || file("memory.memsw.limit_in_bytes") != m {
+			t.Errorf("%s: %v, %v", m, err, k.dirs)
+		}
+	}
+	k.dirs["/cg/memory/agentbox/own/box"].files["memory.usage_in_bytes"] = "20000000"
+	if err := g.SetLimits(Limits{Memory: 1 << 20, Pids: 10}); !errors.Is(err, ErrInUse) || file("memory.limit_in_bytes") != "33554432" {
+		t.Errorf("below what is in use: %v", err)
+	}
+}
+
+// TestSetLimitsV2: this version kills for a limit below what is in use.
+func TestSetLimitsV2(t *testing.T) {
+	k := newKernel(0, "/")
+	h := Detect(Options{Owner: "own", Root: "/cg", tree: k})
+	g, err := h.Create("box", Limits{Memory: 64 << 20, Pids: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := k.dirs["/cg/agentbox/own/box"].files
+	files["memory.stat"] = "anon 1000000\nfile 90000000\nshmem 20000000\n"
+	if err := g.SetLimits(Limits{Memory: 32 << 20, Pids: 300}); err != nil || files["memory.max"] != "33554432" || files["pids.max"] != "4800" {
+		t.Errorf("%v: %v", err, files)
+	}
+	if err := g.SetLimits(Limits{Memory: 20 << 20, Pids: 300}); !errors.Is(err, ErrInUse) || files["memory.max"] != "33554432" {
+		t.Errorf("below what is in use: %v, %v", err, files)
+	}
 }

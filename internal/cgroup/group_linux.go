@@ -76,6 +76,32 @@ func (g *Group) SetCPUs(n float64) error {
 	return nil
 }
 
+// SetLimits changes the limits of a group whose processes run. [ErrInUse]: they
+// have more memory than that already.
+func (g *Group) SetLimits(l Limits) error {
+	if g.layout.pinned(g.read) > l.Memory {
+		return fmt.Errorf("set limits: %w", ErrInUse) // the kernel would kill them
+	}
+	all := g.layout.limits(l)
+	err := g.apply(all)
+	if errors.Is(err, unix.EINVAL) {
+		// Version 1 wants the limit of memory at or below that of memory and swap
+		// together, so it is raised last.
+		slices.Reverse(all)
+		err = g.apply(all)
+	}
+	if errors.Is(err, unix.EBUSY) {
+		err = ErrInUse
+	}
+	if err != nil {
+		return fmt.Errorf("set limits: %w", err)
+	}
+	return nil
+}
+
+// ErrInUse says that a group uses more than it is to be limited to.
+var ErrInUse = errors.New("more is in use")
+
 func (g *Group) apply(all []setting) error {
 	for _, s := range all {
 		dir := g.dirs[s.controller]
@@ -92,17 +118,20 @@ func (g *Group) apply(all []setting) error {
 
 // Stats measures the group. A group that is gone has none.
 func (g *Group) Stats() Stats {
-	return g.layout.stats(func(controller, file string) string {
-		dir := g.dirs[controller]
-		if dir == "" {
-			return ""
-		}
-		s, err := g.tree.Read(path.Join(dir, file))
-		if err != nil {
-			return ""
-		}
-		return s
-	})
+	return g.layout.stats(g.read)
+}
+
+// read is a file of a controller's, "" for what is not there.
+func (g *Group) read(controller, file string) string {
+	dir := g.dirs[controller]
+	if dir == "" {
+		return ""
+	}
+	s, err := g.tree.Read(path.Join(dir, file))
+	if err != nil {
+		return ""
+	}
+	return s
 }
 
 // OOMKills is the number of the group's processes that the kernel killed

@@ -97,6 +97,8 @@ func (k *kernel) Write(name, value string) error {
 		err = k.enable(dir, value)
 	case "cgroup.kill":
 		d.files[procs] = ""
+	case limitV1, swapV1:
+		err = d.limit(f, value)
 	default:
 		d.files[f] = value
 	}
@@ -104,6 +106,22 @@ func (k *kernel) Write(name, value string) error {
 		return &fs.PathError{Op: "write", Path: name, Err: err}
 	}
 	k.log = append(k.log, "write "+value+" to "+name)
+	return nil
+}
+
+const limitV1, swapV1 = "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"
+
+// limit keeps version 1's rules about its two limits of memory.
+func (d *kdir) limit(file, value string) error {
+	next := map[string]int64{limitV1: number(d.files[limitV1]), swapV1: number(d.files[swapV1])}
+	next[file] = number(value)
+	switch {
+	case next[limitV1] > next[swapV1]:
+		return unix.EINVAL
+	case next[file] < number(d.files["memory.usage_in_bytes"]):
+		return unix.EBUSY
+	}
+	d.files[file] = value
 	return nil
 }
 
@@ -143,6 +161,15 @@ func (k *kernel) Mkdir(name string) error {
 		return &fs.PathError{Op: "mkdir", Path: name, Err: unix.ENOENT}
 	}
 	files := map[string]string{procs: "", subtree: "", "cgroup.kill": "", "cgroup.controllers": up.files[subtree]}
+	if _, v1 := up.files["tasks"]; v1 {
+		files = map[string]string{"tasks": "", procs: ""}
+		if strings.HasPrefix(name, "/cg/memory/") {
+			maps.Copy(files, map[string]string{limitV1: "9223372036854771712", swapV1: "9223372036854771712"})
+		}
+		if strings.HasPrefix(name, "/cg/pids/") {
+			files["pids.max"] = "max"
+		}
+	}
 	for _, c := range strings.Fields(up.files[subtree]) {
 		maps.Copy(files, map[string]map[string]string{
 			"memory": {"memory.max": "max", "memory.swap.max": "max", "memory.oom.group": "0", "memory.current": "0", "memory.peak": "0", "memory.events": "oom 0\noom_kill 0\n"},

@@ -12,6 +12,9 @@ import (
 type layout interface {
 	limits(Limits) []setting
 	cpus(float64) []setting
+	// pinned is the memory that can't be had back while its processes live, 0
+	// where the kernel itself refuses a limit below it.
+	pinned(read func(controller, file string) string) int64
 	// stats reads through read, which returns "" for what is not there.
 	stats(read func(controller, file string) string) Stats
 }
@@ -69,6 +72,8 @@ func (layoutV1) cpus(n float64) []setting {
 	}
 }
 
+func (layoutV1) pinned(func(controller, file string) string) int64 { return 0 }
+
 func (layoutV1) stats(read func(controller, file string) string) Stats {
 	return Stats{
 		Memory:     number(read(memory, "memory.usage_in_bytes")),
@@ -97,6 +102,11 @@ func (layoutV2) cpus(n float64) []setting {
 		{controller: cpu, file: "cpu.max", value: fmt.Sprintf("%s %d", quota(n), period)},
 		{controller: cpu, file: "cpu.max.burst", value: quota(n), optional: true},
 	}
+}
+
+func (layoutV2) pinned(read func(controller, file string) string) int64 {
+	s := read(memory, "memory.stat")
+	return field(s, "anon") + field(s, "shmem") + field(s, "unevictable") + field(s, "slab_unreclaimable")
 }
 
 func (layoutV2) stats(read func(controller, file string) string) Stats {

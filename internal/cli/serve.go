@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"agentbox/internal/config"
@@ -57,7 +59,18 @@ func (f *configFlags) load(cmd *cobra.Command) (*config.Loaded, error) {
 	if file == "" {
 		file = config.DefaultFile(os.LookupEnv)
 	}
-	return config.Load(config.Sources{File: file, Env: os.LookupEnv, Flags: config.FlagValues(cmd.Flags()), CompatEnv: f.compatEnv})
+	return config.Load(config.Sources{
+		File: file, Env: os.LookupEnv, EnvNames: environmentNames(), Flags: config.FlagValues(cmd.Flags()), CompatEnv: f.compatEnv,
+	})
+}
+
+func environmentNames() []string {
+	var names []string
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		names = append(names, name)
+	}
+	return names
 }
 
 func (a *App) serveCommand() *cobra.Command {
@@ -87,6 +100,7 @@ are destroyed. Settings come from a file, variables and flags: docs/CONFIG.md.`,
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
+			defer context.AfterFunc(ctx, func() { tellSystemd(daemon.SdNotifyStopping) })()
 			return a.serve(ctx, loaded)
 		},
 	}
@@ -108,7 +122,11 @@ func (a *App) serve(ctx context.Context, loaded *config.Loaded) error {
 		return err
 	}
 	err = a.Local.Serve(ctx, &loaded.Config, DaemonHooks{
-		Version: version, Log: a.logger(loaded.Log), Pull: image.PullOptions{Registry: opts}, Up: a.up,
+		Version: version, Log: a.logger(loaded.Log), Pull: image.PullOptions{Registry: opts},
+		Up: func(d DaemonUp) {
+			a.up(d, keyCreation(&loaded.Config))
+			tellSystemd(daemon.SdNotifyReady)
+		},
 		FirstKey: os.Getenv(journalVariable) == "",
 		EnsureImage: func(ctx context.Context, images *image.Store, name string) error {
 			_, err := a.ensureImage(ctx, images, name, pullMissing)
@@ -121,6 +139,10 @@ func (a *App) serve(ctx context.Context, loaded *config.Loaded) error {
 	return nil // it was told to end, and did
 }
 
+// tellSystemd tells who started the server in a unit of the type notify; see
+// sd_notify(3). Where nobody listens that is none of the server's business.
+func tellSystemd(state string) { _, _ = daemon.SdNotify(false, state) }
+
 func (a *App) logger(l config.Log) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(l.Level)) // the configuration allows levels only
@@ -131,26 +153,49 @@ func (a *App) logger(l config.Log) *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.Stderr, opts))
 }
 
-// up says where the server is, and how to begin.
-func (a *App) up(d DaemonUp) {
+// keyCreation is the command that makes a key of this server.
+func keyCreation(c *config.Config) string {
+	dir := ""
+	if def, err := config.DefaultDataDir(); err != nil || c.DataDir != def {
+		dir = "--data-dir " + c.DataDir + " "
+	}
+	return "agentbox " + dir + "key create --admin"
+}
+
+// up says where the server is, and how to begin. newKey is the command for a key.
+func (a *App) up(d DaemonUp, newKey string) {
 	scheme := "http"
 	if d.TLS {
 		scheme = "https"
 	}
-	url := scheme + "://" + d.Address
 	var b strings.Builder
-	fmt.Fprintf(&b, "agentbox serves %s and %s\n", url, d.Socket)
-	header := "-H 'Authorization: Bearer '$AGENTBOX_API_KEY "
+	fmt.Fprintf(&b, "agentbox serves %s://%s and %s\n", scheme, d.Address, d.Socket)
+	header := `-H "Authorization: Bearer $AGENTBOX_API_KEY" `
 	switch {
 	case d.NoAuth:
 		header = ""
 		fmt.Fprintf(&b, "without keys: whoever reaches the port is an admin\n")
 	case d.FirstKey != "":
-		header = "-H 'Authorization: Bearer " + d.FirstKey + "' "
+		header = `-H "Authorization: Bearer ` + d.FirstKey + `" `
 		fmt.Fprintf(&b, "the first API key, an admin's, shown this once: %s\n", d.FirstKey)
+	default:
+		fmt.Fprintf(&b, "a further API key: %s\n", newKey)
 	}
-	fmt.Fprintf(&b, "try: curl -sS %s%s/api/v1/sandboxes --json '{}'\n", header, url)
+	where := header + "http://" + reachable(d.Address)
+	if d.TLS { // which name the certificate is for is not known here
+		where = "--unix-socket " + d.Socket + " http://localhost"
+	}
+	fmt.Fprintf(&b, "try: curl -sS %s/api/v1/sandboxes --json '{}'\n", where)
 	fmt.Fprint(a.Stdout, b.String())
+}
+
+// reachable is the address for a client on this machine.
+func reachable(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return address
 }
 
 func (a *App) configCommand() *cobra.Command {

@@ -49,36 +49,6 @@ var aliases = []alias{
 	{name: "RATE_LIMIT_WHITELIST_IPS", key: "rate_limit.exempt", generic: true},
 }
 
-// without are names that other products read and this version has nothing for.
-var without = []string{
-	"GRPC_PORT", "SANDBOX_IMAGE", "SANDBOX_RUNTIME", "SESSION_TIMEOUT", "PROXY_HOST", "PROXY_PORT", "SIGNING_KEY", "SANDBOX_WORKSPACE_DIR",
-	"AUTOCODER_ALLOW_REMOTE", "AUTOCODER_AUTH_ENABLED", "AUTOCODER_AUTH_TYPE", "AUTOCODER_AUTH_USER", "AUTOCODER_AUTH_PASS",
-	"AUTOCODER_ROOT_USER", "AUTOCODER_ROOT_PASS", "AUTOCODER_API_KEY", "AUTOCODER_ENABLE_METRICS",
-	"DOCKER_AGENT_IMAGE", "DOCKER_AGENT_MEMORY_LIMIT", "DOCKER_AGENT_CPU_LIMIT", "DOCKER_AGENT_TIMEOUT_SEC", "DOCKER_AGENT_MAX_OUTPUT_MB",
-}
-
-// withoutGeneric are those of them with general names.
-var withoutGeneric = []string{"RATE_LIMIT_OPERATIONS_PER_HOUR"}
-
-// idle warns of variables that are set in vain: nobody should believe in a
-// protection that isn't there.
-func idle(src Sources) []string {
-	if src.Env == nil {
-		return nil
-	}
-	names := without
-	if src.CompatEnv {
-		names = append(names[:len(names):len(names)], withoutGeneric...)
-	}
-	var all []string
-	for _, name := range names {
-		if v, ok := src.Env(name); ok && v != "" {
-			all = append(all, name+" is set, and this version does nothing with it")
-		}
-	}
-	return all
-}
-
 // mock refuses a switch that turns checks of signatures off elsewhere.
 func mock(src Sources) error {
 	if src.Env == nil || !src.CompatEnv {

@@ -15,6 +15,7 @@ type Config struct {
 	Socket        string   `key:"socket" doc:"Path of the local socket, which the daemon's own user and root may use without a key. Empty: /run/agentbox/agentbox.sock or $XDG_RUNTIME_DIR/agentbox.sock; in another data directory its agentbox.sock."`
 	MetricsListen string   `key:"metrics_listen" doc:"A further address that serves /metrics without a key, on loopback only. Empty: none; /metrics of the main port takes an admin key."`
 	NoAuth        bool     `key:"no_auth" default:"false" doc:"Let in everybody who reaches the port, as an admin. Refused unless listen is a loopback address."`
+	PortRange     string   `key:"port_range" default:"1024-65535" doc:"Ports of this machine's loopback interface that sandboxes' published ports may have."`
 	AllowOrigin   []string `key:"allow_origin" doc:"Origins of web pages that may use the API, such as https://app.example. All others are refused."`
 	Ephemeral     bool     `key:"ephemeral" default:"false" doc:"Destroy all sandboxes when the daemon is told to stop."`
 	Storage       string   `key:"storage" doc:"Root of the storage that owners keep beyond a sandbox's life. Empty: none. This version has none: leave it empty."`

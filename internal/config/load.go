@@ -23,6 +23,8 @@ type Sources struct {
 	// Env looks a variable up, as os.LookupEnv does. A variable that is set to
 	// nothing is taken as not set. nil: no variables.
 	Env func(name string) (string, bool)
+	// EnvNames are the names of all variables, to warn of misspelt ones.
+	EnvNames []string
 	// Flags are the flags that were given, by name, as text.
 	Flags map[string]string
 	// CompatEnv lets variables with general names (API_PORT, LOG_LEVEL) act.
@@ -34,7 +36,8 @@ type Setting struct {
 	Key string `json:"key"`
 	// Value is written as it could be set. A secret's is "(hidden)".
 	Value string `json:"value"`
-	// Source is "default", "file PATH", "env NAME" or "flag --NAME".
+	// Source is "default", "file PATH", "env NAME" or "flag --NAME"; another
+	// product's key in the file follows the path.
 	Source string `json:"source"`
 }
 
@@ -50,7 +53,8 @@ type Loaded struct {
 	// Settings has every value and where it came from, in the order of the
 	// documentation.
 	Settings []Setting
-	// Warnings name variables that are set and mean nothing to this version.
+	// Warnings name variables and keys that are set and mean nothing to this
+	// version.
 	Warnings []string
 }
 
@@ -61,28 +65,46 @@ func Load(src Sources) (*Loaded, error) {
 	if err := mock(src); err != nil {
 		return nil, err
 	}
-	sources, err := fill(&l.Config, src, aliases)
+	warnings, err := idle(src)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.resolve(); err != nil {
+	origin, err := fill(&l.Config, src, aliases)
+	if err != nil {
 		return nil, err
 	}
-	l.Settings, l.Warnings = settings(&l.Config, sources), idle(src)
+	if err := l.resolve(origin); err != nil {
+		return nil, err
+	}
+	l.Settings, l.Warnings = settings(&l.Config, origin.sources), append(warnings, origin.warnings...)
 	return &l, nil
 }
 
-// fill sets the struct that dst points to and tells where each value is from.
-func fill(dst any, src Sources, aliases []alias) (sources map[string]string, err error) {
+// origin tells where values are from, by key, and what was given in vain.
+type origin struct {
+	sources  map[string]string
+	warnings []string
+}
+
+// of adds where the value is from that is wrong.
+func (o origin) of(key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", o.sources[key], err)
+}
+
+// fill sets the struct that dst points to.
+func fill(dst any, src Sources, aliases []alias) (origin, error) {
 	if src.Env == nil {
 		src.Env = func(string) (string, bool) { return "", false }
 	}
 	opts := options(reflect.TypeOf(dst).Elem())
-	file, err := readFile(src.File, opts)
+	file, warnings, err := readFile(src.File, opts)
 	if err != nil {
-		return nil, err
+		return origin{}, err
 	}
-	sources = map[string]string{}
+	from := origin{map[string]string{}, warnings}
 	var errs []error
 	for _, o := range opts {
 		value, source, err := find(o, src, file, aliases)
@@ -92,9 +114,9 @@ func fill(dst any, src Sources, aliases []alias) (sources map[string]string, err
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", source, err))
 		}
-		sources[o.key] = source
+		from.sources[o.key] = source
 	}
-	return sources, errors.Join(errs...)
+	return from, errors.Join(errs...)
 }
 
 // settings shows the struct that cfg points to.
@@ -112,7 +134,7 @@ func settings(cfg any, sources map[string]string) []Setting {
 }
 
 // find looks for an option in all places, the strongest first.
-func find(o *option, src Sources, file map[string]string, aliases []alias) (value, source string, err error) {
+func find(o *option, src Sources, file map[string]written, aliases []alias) (value, source string, err error) {
 	if v, ok := src.Flags[o.flag()]; ok {
 		return v, "flag --" + o.flag(), nil
 	}
@@ -120,7 +142,11 @@ func find(o *option, src Sources, file map[string]string, aliases []alias) (valu
 		return v, "env " + o.env(), nil
 	}
 	if v, ok := file[o.key]; ok {
-		return v, "file " + src.File, nil
+		source = "file " + src.File
+		if v.key != o.key {
+			source += " " + v.key
+		}
+		return v.text, source, nil
 	}
 	for _, a := range aliases {
 		if a.key != o.key || a.generic && !src.CompatEnv {
@@ -134,14 +160,17 @@ func find(o *option, src Sources, file map[string]string, aliases []alias) (valu
 	return o.def, "default", nil
 }
 
-// readFile gives the file's values by key, as text.
-func readFile(path string, opts []*option) (map[string]string, error) {
+// written is a value of the file as text, and the key that it has there.
+type written struct{ key, text string }
+
+// readFile gives the file's values by option.
+func readFile(path string, opts []*option) (values map[string]written, warnings []string, err error) {
 	if path == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
+		return nil, nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
@@ -149,19 +178,19 @@ func readFile(path string, opts []*option) (map[string]string, error) {
 		err = fmt.Errorf("%s is larger than %d bytes", path, maxFile)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
+		return nil, nil, fmt.Errorf("read the configuration: %w", err)
 	}
-	values, err := parseFile(string(data), opts)
+	values, warnings, err = parseFile(string(data), opts)
 	if err != nil {
-		return nil, fmt.Errorf("configuration %s: %w", path, err)
+		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
-	return values, nil
+	return values, warnings, nil
 }
 
-func parseFile(data string, opts []*option) (map[string]string, error) {
+func parseFile(data string, opts []*option) (values map[string]written, warnings []string, err error) {
 	var tree map[string]any
 	if _, err := toml.Decode(data, &tree); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	known := map[string]*option{}
 	var keys []string
@@ -169,12 +198,24 @@ func parseFile(data string, opts []*option) (map[string]string, error) {
 		known[o.key] = o
 		keys = append(keys, o.key)
 	}
-	values := map[string]string{}
+	keys = append(keys, slices.Sorted(maps.Keys(fileAliases))...)
+	values = map[string]written{}
 	var errs []error
 	flat := flatten(tree)
 	for _, key := range slices.Sorted(maps.Keys(flat)) {
-		o, ok := known[key]
-		if !ok {
+		if i := slices.IndexFunc(vainKeys, func(n vain) bool { return n.name == key }); i >= 0 {
+			w, err := vainKeys[i].say(fmt.Sprint(flat[key]))
+			if w != "" {
+				warnings = append(warnings, w)
+			}
+			errs = append(errs, err)
+			continue
+		}
+		o := known[key]
+		if o == nil {
+			o = known[fileAliases[key]]
+		}
+		if o == nil {
 			errs = append(errs, unknown(key, keys))
 			continue
 		}
@@ -183,9 +224,11 @@ func parseFile(data string, opts []*option) (map[string]string, error) {
 			errs = append(errs, fmt.Errorf("%s must be of type: %s", key, o.kind))
 			continue
 		}
-		values[key] = s
+		if own := values[o.key]; own.key != o.key { // its own name wins
+			values[o.key] = written{key, s}
+		}
 	}
-	return values, errors.Join(errs...)
+	return values, warnings, errors.Join(errs...)
 }
 
 // flatten joins the names of tables and keys with points.

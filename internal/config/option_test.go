@@ -12,11 +12,11 @@ type secretConfig struct {
 
 func TestSecretsAreHidden(t *testing.T) {
 	var c secretConfig
-	sources, err := fill(&c, Sources{Flags: map[string]string{"password": "hunter2"}}, nil)
+	from, err := fill(&c, Sources{Flags: map[string]string{"password": "hunter2"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range settings(&c, sources) {
+	for _, s := range settings(&c, from.sources) {
 		if s.Key == "password" && s.Value != hidden {
 			t.Errorf("the password is shown as %q", s.Value)
 		}

@@ -15,7 +15,7 @@ import (
 
 // resolve fills in what depends on the machine and other values, and checks
 // values against each other.
-func (l *Loaded) resolve() error {
+func (l *Loaded) resolve(from origin) error {
 	def, err := DefaultDataDir()
 	if l.DataDir == "" {
 		if err != nil {
@@ -29,25 +29,25 @@ func (l *Loaded) resolve() error {
 	if l.Socket == "" {
 		l.Socket = defaultSocket(l.DataDir, def)
 	}
-	return l.check()
+	return l.check(from)
 }
 
-func (l *Loaded) check() error {
-	errs := []error{checkAddress("listen", l.Listen)}
+func (l *Loaded) check(from origin) error {
+	errs := []error{from.of("listen", checkAddress("listen", l.Listen))}
 	if l.MetricsListen != "" {
-		errs = append(errs, checkAddress("metrics_listen", l.MetricsListen))
+		errs = append(errs, from.of("metrics_listen", checkAddress("metrics_listen", l.MetricsListen)))
 	}
 	if (l.TLS.Cert == "") != (l.TLS.Key == "") {
 		errs = append(errs, errors.New("tls.cert and tls.key belong together: set both or none"))
 	}
 	for _, p := range []struct{ key, path string }{{"storage", l.Storage}, {"tls.cert", l.TLS.Cert}, {"tls.key", l.TLS.Key}, {"socket", l.Socket}} {
 		if p.path != "" && !filepath.IsAbs(p.path) {
-			errs = append(errs, &sandbox.InvalidError{Field: p.key, Value: p.path, Allowed: "an absolute path"})
+			errs = append(errs, from.of(p.key, &sandbox.InvalidError{Field: p.key, Value: p.path, Allowed: "an absolute path"}))
 		}
 	}
 	for _, e := range l.RateLimit.Exempt {
 		if _, err := ParseNetwork(e); err != nil {
-			errs = append(errs, err)
+			errs = append(errs, from.of("rate_limit.exempt", err))
 		}
 	}
 	return errors.Join(errs...)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -27,8 +28,8 @@ type Daemon struct {
 	URL string
 	// Key is the first one: an admin's of the default owner. Empty without keys.
 	Key string
-	// Curl is the line that the daemon says to try.
-	Curl string
+	// Said is what the daemon said when it was up, and Curl the line in it to try.
+	Said, Curl string
 }
 
 // StartDaemon starts a daemon on a free port. It ends with the test, and so do
@@ -41,9 +42,7 @@ func StartDaemon(t testing.TB, args ...string) *Daemon {
 		if t.Failed() {
 			t.Logf("the daemon's log:\n%s", d.logs.String())
 		}
-		if d.cmd != nil {
-			d.Kill()
-		}
+		d.Kill()
 		d.args = append(d.args, "--ephemeral")
 		d.Start()
 		if code := d.Stop(); code != 0 {
@@ -59,9 +58,18 @@ func StartDaemon(t testing.TB, args ...string) *Daemon {
 // Start starts the daemon again, after it ended.
 func (d *Daemon) Start() {
 	d.t.Helper()
+	if err := d.StartWith(); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// StartWith starts the daemon with further variables of its environment. A daemon
+// that ended before it could be reached is an error.
+func (d *Daemon) StartWith(env ...string) error {
+	d.t.Helper()
 	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--sandbox-image", Image}, d.args...)
 	d.cmd = exec.Command(Binary(d.t), args...)
-	d.cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir)
+	d.cmd.Env = append(append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir), env...)
 	d.cmd.Stderr = &d.logs
 	stdout, err := d.cmd.StdoutPipe()
 	if err != nil {
@@ -72,9 +80,11 @@ func (d *Daemon) Start() {
 	}
 	late := time.AfterFunc(time.Minute, func() { _ = d.cmd.Process.Kill() }) // it says nothing: the reading below ends
 	defer late.Stop()
+	d.Said = ""
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		line := lines.Text()
-		if m := regexp.MustCompile(`serves (http://\S+)`).FindStringSubmatch(line); m != nil {
+		d.Said += line + "\n"
+		if m := regexp.MustCompile(`serves (https?://\S+)`).FindStringSubmatch(line); m != nil {
 			d.URL = m[1]
 		}
 		if key := regexp.MustCompile(`abx_[0-9a-f]{40}`).FindString(line); key != "" {
@@ -82,18 +92,25 @@ func (d *Daemon) Start() {
 		}
 		if curl, ok := strings.CutPrefix(line, "try: "); ok {
 			d.Curl = curl
-			return
+			return nil
 		}
 	}
-	d.t.Fatalf("the daemon did not start: %s", d.logs.String())
+	d.Kill()
+	return fmt.Errorf("the daemon did not start: %s", d.logs.String())
 }
 
-// Kill ends the daemon with SIGKILL.
+// Kill ends the daemon with SIGKILL, if it has not ended.
 func (d *Daemon) Kill() {
+	if d.cmd == nil {
+		return
+	}
 	_ = d.cmd.Process.Kill() // an error says that it ended
 	_ = d.cmd.Wait()
 	d.cmd = nil
 }
+
+// Log is what the daemons have said so far.
+func (d *Daemon) Log() string { return d.logs.String() }
 
 // Stop asks the daemon to end and returns its exit status.
 func (d *Daemon) Stop() int {
@@ -132,26 +149,50 @@ func (d *Daemon) Text(key, path string) string {
 
 func (d *Daemon) send(key, method, path, body string) (int, []byte) {
 	d.t.Helper()
-	r, err := http.NewRequestWithContext(d.t.Context(), method, d.URL+"/api/v1"+path, strings.NewReader(body))
+	a, err := d.Try(Call{Key: key, Method: method, Path: path, Body: body})
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if key != "" {
-		r.Header.Set("Authorization", "Bearer "+key)
+	return a.Code, a.Body
+}
+
+// Call is a request below /api/v1.
+type Call struct {
+	Key, Method, Path, Body string
+	// Header has further ones. The type of a body is JSON unless it says otherwise.
+	Header map[string]string
+}
+
+// Answer is what a daemon said.
+type Answer struct {
+	Code   int
+	Header http.Header
+	Body   []byte
+}
+
+// Try sends a request to a daemon that may die of it. It may be used by many
+// goroutines, while nobody starts the daemon anew.
+func (d *Daemon) Try(c Call) (Answer, error) {
+	r, err := http.NewRequestWithContext(d.t.Context(), c.Method, d.URL+"/api/v1"+c.Path, strings.NewReader(c.Body))
+	if err != nil {
+		return Answer{}, err
 	}
-	if body != "" {
+	if c.Key != "" {
+		r.Header.Set("Authorization", "Bearer "+c.Key)
+	}
+	if c.Body != "" {
 		r.Header.Set("Content-Type", "application/json")
+	}
+	for name, value := range c.Header {
+		r.Header.Set(name, value)
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		d.t.Fatal(err)
+		return Answer{}, err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return resp.StatusCode, text
+	body, err := io.ReadAll(resp.Body)
+	return Answer{resp.StatusCode, resp.Header, body}, err
 }
 
 // Run calls the binary as a client of the daemon, by its local socket.

@@ -41,12 +41,16 @@ func rawTar(t testing.TB, h tar.Header, change func(block []byte)) []byte {
 	return raw
 }
 
-// TestFS06: twenty archives that nobody should unpack as they are.
-func TestFS06(t *testing.T) {
-	t.Parallel()
-	box := NewBox(t, sandbox.Limits{})
-	s := box.Session()
-	box.Want("", "mkdir /workspace/t; printf safe > /workspace/outside")
+// hostileArchive is one that nobody should unpack as it is.
+type hostileArchive struct {
+	name    string
+	archive []byte
+	taken   bool // harmless, so it may be unpacked
+}
+
+// hostileArchives are twenty of them, for /workspace/t.
+func hostileArchives(t *testing.T) []hostileArchive {
+	t.Helper()
 	file := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644} }
 	pack := func(hs ...tar.Header) []byte {
 		var b bytes.Buffer
@@ -67,11 +71,7 @@ func TestFS06(t *testing.T) {
 		return append(bytes.Repeat(one, 1_000_000), make([]byte, 1024)...)
 	}
 	longName := strings.Repeat("long/", 40) + "../../../" + strings.Repeat("../", 45) + "workspace/outside"
-	for _, c := range []struct {
-		name    string
-		archive []byte
-		taken   bool // harmless, so it may be unpacked
-	}{
+	return []hostileArchive{
 		{"parent", pack(file("../outside")), false},
 		{"absolute", pack(file("/workspace/outside")), false},
 		{"link then file", pack(link, file("l/outside")), false},
@@ -92,7 +92,19 @@ func TestFS06(t *testing.T) {
 		{"directory as file", pack(tar.Header{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o755}, file("d")), false},
 		{"dot", pack(tar.Header{Name: ".", Typeflag: tar.TypeSymlink, Linkname: "/"}), false},
 		{"empty name", rawTar(t, file("e"), func(b []byte) { b[0] = 0 }), false},
-	} {
+	}
+}
+
+// unpackedWrong lists what no archive may leave behind.
+const unpackedWrong = "cd /workspace; find . ! -type f ! -type d ! -type l; find . -perm /7000 ; find t -user root; getcap -r t 2>/dev/null; ls -A | grep -v -x -e t -e outside"
+
+// TestFS06: what is unsafe of an archive is refused, and what is not stays inside.
+func TestFS06(t *testing.T) {
+	t.Parallel()
+	box := NewBox(t, sandbox.Limits{})
+	s := box.Session()
+	box.Want("", "mkdir /workspace/t; printf safe > /workspace/outside")
+	for _, c := range hostileArchives(t) {
 		err := s.PutArchive(t.Context(), "/workspace/t", bytes.NewReader(c.archive), client.UnpackOptions{})
 		if (err == nil) != c.taken || err != nil && !errdefs.IsInvalidArgument(err) && !errdefs.IsResourceExhausted(err) {
 			t.Errorf("%s: %v", c.name, err)
@@ -104,7 +116,7 @@ func TestFS06(t *testing.T) {
 	if got, err := readFile(s, "/workspace/outside", client.ReadOptions{}); err != nil || got != "safe" {
 		t.Errorf("a file outside of the target reads %q, %v", got, err)
 	}
-	res := box.Exec(sandbox.Command{Shell: "cd /workspace; find . ! -type f ! -type d ! -type l; find . -perm /7000 ; find t -user root; getcap -r t 2>/dev/null; ls -A | grep -v -x -e t -e outside", User: "root"}, nil)
+	res := box.Exec(sandbox.Command{Shell: unpackedWrong, User: "root"}, nil)
 	if len(res.Stdout) != 0 {
 		t.Errorf("there are %q", res.Stdout)
 	}
@@ -116,12 +128,7 @@ func TestFS08(t *testing.T) {
 	const disk = 256 * sandbox.MiB
 	box := NewBox(t, sandbox.Limits{Disk: disk})
 	s := box.Session()
-	head := rawTar(t, tar.Header{Name: "bomb", Typeflag: tar.TypeReg, Mode: 0o644}, func(b []byte) { copy(b[124:136], fmt.Sprintf("%011o\x00", int64(10<<30))) })[:512]
-	member := gz(t, make([]byte, 64<<20))
-	bomb := append(gz(t, head), bytes.Repeat(member, 160)...)
-	if len(bomb) > 16<<20 {
-		t.Fatalf("the bomb has %d bytes", len(bomb))
-	}
+	bomb := gzipBomb(t)
 	free := freeBytes(t)
 	for name, o := range map[string]client.UnpackOptions{
 		"by the limit": {Format: client.TarGz, MaxBytes: 64 << 20}, "by the disk": {Format: client.TarGz},
@@ -143,6 +150,18 @@ func TestFS08(t *testing.T) {
 	if err := s.PutArchive(t.Context(), "/workspace", bytes.NewReader(bomb), client.UnpackOptions{Format: "tar.zst"}); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("a format that is not offered: %v", err)
 	}
+}
+
+// gzipBomb is an archive of ten megabytes with a file of ten gigabytes.
+func gzipBomb(t *testing.T) []byte {
+	t.Helper()
+	head := rawTar(t, tar.Header{Name: "bomb", Typeflag: tar.TypeReg, Mode: 0o644}, func(b []byte) { copy(b[124:136], fmt.Sprintf("%011o\x00", int64(10<<30))) })[:512]
+	member := gz(t, make([]byte, 64<<20))
+	bomb := append(gz(t, head), bytes.Repeat(member, 160)...)
+	if len(bomb) > 16<<20 {
+		t.Fatalf("the bomb has %d bytes", len(bomb))
+	}
+	return bomb
 }
 
 func gz(t testing.TB, b []byte) []byte {

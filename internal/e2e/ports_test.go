@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +12,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -144,6 +148,103 @@ time.sleep(1000)
 		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		if n, err := c.Read(make([]byte, 1)); err == nil {
 			t.Errorf("read %d bytes of nobody", n)
+		}
+	}
+}
+
+// TestPortFlood: clients that write to a server that reads nothing, and a server
+// that writes to clients that read nothing, are held up. They take a bounded part
+// of the sandbox's memory, which goes on.
+func TestPortFlood(t *testing.T) {
+	const many = 200
+	box := NewBox(t, sandbox.Limits{})
+	serveInside(t, box, 8000, `
+import socket, threading
+s = socket.socket(); s.bind(("127.0.0.1", 8000)); s.listen(300)
+held, piece = [], bytes(1 << 20)
+def serve(c):
+    kind = c.recv(1)
+    if kind == b"w":
+        while True: c.send(piece)
+    elif kind == b"e":
+        while b := c.recv(1 << 20): c.sendall(b)
+        c.close()
+    else: held.append(c) # and read no more
+threading.stack_size(1 << 18)
+while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+`)
+	dial := func(kind string) *client.Conn {
+		t.Helper()
+		c, err := box.Session().DialPort(t.Context(), 8000)
+		if err == nil {
+			_, err = io.WriteString(c, kind)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for _, kind := range []string{"r", "w"} {
+		var moved atomic.Int64
+		var clients sync.WaitGroup
+		var conns []*client.Conn
+		for range many {
+			c := dial(kind)
+			conns = append(conns, c)
+			if kind == "w" {
+				continue
+			}
+			clients.Go(func() {
+				piece := make([]byte, 64<<10)
+				for {
+					n, err := c.Write(piece)
+					moved.Add(int64(n))
+					if err != nil {
+						return
+					}
+				}
+			})
+		}
+		settle(t, &moved)
+		box.Want("alive\n", "echo alive")
+		echo(t, dial("e"))
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		clients.Wait()
+		t.Logf("%s: %d MiB were written", kind, moved.Load()>>20)
+	}
+}
+
+// echo sends some MiB to a server that sends them back.
+func echo(t *testing.T, c *client.Conn) {
+	t.Helper()
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	const size = 32 << 20
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(c, newRandom(1, size))
+		sent <- errors.Join(err, c.CloseWrite())
+	}()
+	h, began := sha256.New(), time.Now()
+	n, err := io.Copy(h, c)
+	if err = errors.Join(err, <-sent); err != nil || n != size || !bytes.Equal(h.Sum(nil), sumOf(1, size)) {
+		t.Errorf("%d of %d bytes came back, %v", n, size, err)
+	}
+	t.Logf("%d MiB there and back took %v", size>>20, time.Since(began).Round(time.Millisecond))
+}
+
+// settle waits until a count stays the same for a while.
+func settle(t *testing.T, count *atomic.Int64) {
+	t.Helper()
+	last, since := count.Load(), time.Now()
+	for begun := time.Now(); time.Since(since) < 2*time.Second; time.Sleep(50 * time.Millisecond) {
+		if now := count.Load(); now != last {
+			last, since = now, time.Now()
+		}
+		if time.Since(begun) > 2*time.Minute {
+			t.Fatalf("%d bytes, and no end", last)
 		}
 	}
 }

@@ -3,45 +3,114 @@ package e2e
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
+
+// servers are the two kinds of servers that documented lines are for.
+var servers = map[string][]string{"keys": nil, "no keys": {"--no-auth"}}
 
 // TestReadmeServer does what the README says about the server, line by line, from
 // the export of the key on.
 func TestReadmeServer(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../README.md")
+	lines := documentedLines(t, "README.md", "The server")
+	if len(lines) < 10 {
+		t.Fatalf("the README has %d commands only", len(lines))
+	}
+	for name, args := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := StartDaemon(t, args...)
+			script := []string{"shopt -s expand_aliases"}
+			for _, line := range lines {
+				switch line = strings.ReplaceAll(line, "bin/agentbox", Binary(t)); {
+				case strings.HasSuffix(line, " serve"): // it runs
+				case strings.HasPrefix(line, "export "):
+					script = append(script, "export AGENTBOX_URL="+d.URL+" AGENTBOX_API_KEY="+d.Key)
+				default:
+					script = append(script, "echo '>' "+strings.Fields(line)[0], strings.Replace(line, "call ", "call --fail-with-body ", 1))
+				}
+			}
+			out := shell(t, script, "")
+			for _, want := range []string{`"output":"42\n"`, `data: {"offset":4,"data":"3\n"}`, "# agentbox", "web"} {
+				if !strings.Contains(out, want) {
+					t.Errorf("nothing says %s:\n%s", want, out)
+				}
+			}
+		})
+	}
+}
+
+// TestClientsCalls does what docs/CLIENTS.md says, as it stands there; a server
+// with keys gets one from curl's own configuration.
+func TestClientsCalls(t *testing.T) {
+	t.Parallel()
+	lines := documentedLines(t, "docs/CLIENTS.md", "AgentSandbox")
+	for name, args := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := StartDaemon(t, args...)
+			curl := t.TempDir()
+			if d.Key != "" {
+				rc := "header = \"Authorization: Bearer " + d.Key + "\"\n"
+				if err := os.WriteFile(filepath.Join(curl, ".curlrc"), []byte(rc), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			calls := 0
+			var script []string
+			for _, line := range lines {
+				calls += strings.Count(line, "curl ")
+				script = append(script, strings.Replace(line, "http://127.0.0.1:8700", d.URL, 1))
+			}
+			if calls != 5 {
+				t.Errorf("%d calls, want the five", calls)
+			}
+			readme, err := os.ReadFile("../../README.md")
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := shell(t, script, curl)
+			m := regexp.MustCompile(`^\{"exec_id":"[0-9a-f]+","exit_code":0,"output":"hi\\n",.*\n200 (\d+) bytes\n204\n$`).FindStringSubmatch(out)
+			if m == nil || m[1] != strconv.Itoa(len(readme)) {
+				t.Errorf("it says\n%s", out)
+			}
+		})
+	}
+}
+
+// documentedLines are the lines after a $ in a section of a document.
+func documentedLines(t *testing.T, file, heading string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(text), "\n## The server\n")
+	_, section, _ := strings.Cut(string(text), "\n## "+heading+"\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	d := StartDaemon(t)
-	script := []string{"set -euo pipefail; shopt -s expand_aliases"}
+	var lines []string
 	for _, m := range regexp.MustCompile(`(?m)^\$ (.*)$`).FindAllStringSubmatch(section, -1) {
-		switch line := strings.ReplaceAll(m[1], "bin/agentbox", Binary(t)); {
-		case strings.HasSuffix(line, " serve"): // it runs
-		case strings.HasPrefix(line, "export "):
-			script = append(script, "export AGENTBOX_URL="+d.URL+" AGENTBOX_API_KEY="+d.Key)
-		default:
-			script = append(script, "echo '>' "+strings.Fields(line)[0], strings.Replace(line, "call ", "call --fail-with-body ", 1))
-		}
+		lines = append(lines, m[1])
 	}
-	if len(script) < 10 {
-		t.Fatalf("the README has %d commands only", len(script))
-	}
+	return lines
+}
+
+// shell runs lines, all of which must work, at the top of the tree.
+func shell(t *testing.T, lines []string, curlHome string) string {
+	t.Helper()
 	cmd := exec.Command("bash")
 	cmd.Dir = "../.."
-	cmd.Stdin = strings.NewReader(strings.Join(script, "\n"))
+	if curlHome != "" {
+		cmd.Env = append(os.Environ(), "CURL_HOME="+curlHome)
+	}
+	cmd.Stdin = strings.NewReader("set -euo pipefail\n" + strings.Join(lines, "\n"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for _, want := range []string{`"output":"42\n"`, `data: {"offset":4,"data":"3\n"}`, "# agentbox", "web"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("nothing says %s:\n%s", want, out)
-		}
-	}
+	return string(out)
 }

@@ -33,9 +33,10 @@
 //     be taken for a whole one.
 //   - Raw streams: POST /exec, POST /attach with "Upgrade: agentbox-frames"; after
 //     "101 Switching Protocols" both ends send frames.
-//   - Connections to ports: POST /port?port=N&id=ID, upgraded in the same way when the
-//     guest has connected; a [Duplex] at each end. DELETE /port?id=ID ends one at
-//     once, whatever waits in it.
+//   - Connections to ports: POST /ports, upgraded in the same way, carries a
+//     multiplexer of their own (NewPortMux), in which the host opens streams: POST
+//     /port?port=N&id=ID, upgraded when the guest has connected, with a [Duplex]
+//     at each end; DELETE /port?id=ID ends one at once, whatever waits in it.
 //   - Streams that the guest opens: the same, in the other direction: the host is
 //     the HTTP server (egress tunnel, probes).
 //

@@ -25,6 +25,11 @@ const (
 	// MaxGuestStreams of them, less is allowed.
 	guestWindow = 2 << 20
 	hostWindow  = 1 << 20
+	// portWindow is both for connections to ports: as little as yamux allows. A
+	// server that reads nothing is the sandbox's own doing or misfortune, and all
+	// connections together must leave most of a small sandbox's memory free: 224
+	// of them hold 56 MiB in the guest.
+	portWindow = 256 << 10
 	// backlog of streams that were opened and not yet accepted.
 	backlog = 256
 	// MaxGuestStreams is how many streams the guest may hold at the host beyond
@@ -38,18 +43,41 @@ const (
 // NewMux multiplexes conn, on which the Hello messages were exchanged. The host
 // is yamux's client. Closing the session closes conn.
 func NewMux(conn net.Conn, host bool) (*yamux.Session, error) {
+	window := uint32(guestWindow)
+	if host {
+		window = hostWindow
+	}
+	return newMux(conn, host, window)
+}
+
+// NewPortMux multiplexes a stream of a session for connections to ports. They
+// have a multiplexer of their own because yamux has one size of window for all
+// streams of a session, and files and output need a larger one. r reads the
+// stream.
+func NewPortMux(stream net.Conn, r io.Reader, host bool) (*yamux.Session, error) {
+	return newMux(readConn{stream, r}, host, portWindow)
+}
+
+// readConn is a connection of which something was read already.
+type readConn struct {
+	net.Conn
+	r io.Reader
+}
+
+func (c readConn) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+func newMux(conn net.Conn, host bool, window uint32) (*yamux.Session, error) {
 	c := yamux.DefaultConfig()
 	c.EnableKeepAlive = false
 	c.AcceptBacklog = backlog
 	c.ConnectionWriteTimeout = writeTimeout
 	c.StreamOpenTimeout = 0
 	c.StreamCloseTimeout = closeTimeout
-	c.MaxStreamWindowSize = guestWindow
+	c.MaxStreamWindowSize = window
 	c.LogOutput = io.Discard
 	open := yamux.Server
 	if host {
 		open = yamux.Client
-		c.MaxStreamWindowSize = hostWindow
 	}
 	s, err := open(&muxConn{Conn: conn}, c)
 	if err != nil {

@@ -22,6 +22,7 @@ const (
 	PathFiles   = "/files"
 	PathTar     = "/tar"
 	PathWatch   = "/watch" // answers with frames
+	PathPorts   = "/ports" // upgraded; has PathPort
 	PathPort    = "/port"
 	// PathProbe is served by the host: it sends the body back.
 	PathProbe = "/probe"

@@ -46,7 +46,7 @@ func (h *Host) Create(ctx context.Context, spec Spec) (_ *Box, err error) {
 	if err := h.rt.Start(ctx, b.ID); err != nil {
 		return nil, fmt.Errorf("start the sandbox: %w", err)
 	}
-	if err := b.connect(ctx, 1, &spec.Config); err != nil {
+	if err := b.connect(ctx, 1, spec.Config); err != nil {
 		return nil, err
 	}
 	if err := b.own(ctx, spec); err != nil {
@@ -65,7 +65,7 @@ func (h *Host) Start(ctx context.Context, id string, c Config, epoch uint64) (*B
 	if err != nil {
 		err = fmt.Errorf("start the sandbox: %w", err)
 	} else {
-		err = b.connect(ctx, epoch, &c)
+		err = b.connect(ctx, epoch, c)
 	}
 	if err != nil {
 		h.forget(id, b.end)
@@ -74,10 +74,10 @@ func (h *Host) Start(ctx context.Context, id string, c Config, epoch uint64) (*B
 	return b, nil
 }
 
-// Adopt connects to a sandbox that runs already. With a config the agent is told
-// it anew.
-func (h *Host) Adopt(ctx context.Context, id string, limits sandbox.Limits, c *Config, epoch uint64) (*Box, error) {
-	b := h.newBox(id, limits)
+// Adopt connects to a sandbox that runs already. Its agent is told the config
+// anew.
+func (h *Host) Adopt(ctx context.Context, id string, c Config, epoch uint64) (*Box, error) {
+	b := h.newBox(id, c.Limits)
 	if err := b.connect(ctx, epoch, c); err != nil {
 		h.forget(id, b.end)
 		return nil, err
@@ -90,13 +90,12 @@ func (h *Host) newBox(id string, limits sandbox.Limits) *Box {
 }
 
 // Renew opens a new session in place of one that ended.
-func (b *Box) Renew(ctx context.Context, epoch uint64) error { return b.connect(ctx, epoch, nil) }
+func (b *Box) Renew(ctx context.Context, c Config, epoch uint64) error {
+	return b.connect(ctx, epoch, c)
+}
 
-func (b *Box) connect(ctx context.Context, epoch uint64, c *Config) error {
-	o := client.Options{SandboxID: b.ID, Hostname: ids.Short(b.ID), Epoch: epoch}
-	if c != nil {
-		o.Config = c.guest()
-	}
+func (b *Box) connect(ctx context.Context, epoch uint64, c Config) error {
+	o := client.Options{SandboxID: b.ID, Hostname: ids.Short(b.ID), Epoch: epoch, Config: c.guest()}
 	conn, err := b.host.rt.Attach(ctx, b.ID)
 	if err != nil {
 		return fmt.Errorf("connect to the sandbox's agent: %w", err)
@@ -129,6 +128,17 @@ func (b *Box) own(ctx context.Context, spec Spec) error {
 		return fmt.Errorf("%.500s; an image that was made before it had the user is made anew by agentbox images build %s: %w",
 			strings.TrimSpace(string(r.Stderr)), spec.ImageName, errdefs.ErrFailedPrecondition)
 	}
+	return nil
+}
+
+// Reconfigure tells the agent what it must know anew; what runs goes on.
+func (b *Box) Reconfigure(ctx context.Context, c Config) error {
+	if err := b.Session().Configure(ctx, c.guest()); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limits = c.Limits
 	return nil
 }
 

@@ -111,6 +111,8 @@ func (b *Box) outOfMemory(r *sandbox.Result) {
 }
 
 func (b *Box) memoryText() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return fmt.Sprintf("the memory limit of %s was reached", sandbox.FormatSize(b.limits.Memory))
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"agentbox/internal/failpoint"
 	"agentbox/internal/ids"
 	"agentbox/internal/live"
 	"agentbox/internal/ports"
@@ -88,6 +89,9 @@ func (m *Manager) enter(ctx context.Context, c sandbox.Caller, r sandbox.CreateR
 	for range drawTries {
 		rec := record(c, r, p)
 		a := sandbox.Admission{Sandbox: rec, MaxTotal: m.policy.MaxSandboxes, MaxOwner: m.policy.MaxPerOwner, Key: key, Request: request}
+		if key != "" {
+			a.Key = storedKey(key)
+		}
 		before, err := m.opts.Store.Admit(ctx, a, m.event(rec, sandbox.EventState))
 		switch {
 		case errors.Is(err, sandbox.ErrDrawAgain):
@@ -204,6 +208,9 @@ func (m *Manager) undo(ctx context.Context, b *box, err error) error {
 }
 
 func (m *Manager) make(ctx context.Context, b *box, p plan) error {
+	if err := failpoint.CreateRecorded.Hit(); err != nil {
+		return err
+	}
 	if err := m.place(ctx); err != nil {
 		return err
 	}
@@ -215,6 +222,9 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	b.mu.Lock()
 	b.release = release
 	b.mu.Unlock()
+	if err := failpoint.CreateImage.Hit(); err != nil {
+		return err
+	}
 	rec := b.snapshot()
 	open, got, err := m.listen(rec.Ports, true)
 	if err != nil {
@@ -226,18 +236,20 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	if err != nil {
 		return errors.Join(err, closeAll(open))
 	}
-	err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) {
-		sb.Started, sb.NotEnforced, sb.ImageDigest = now().Round(0), m.Capabilities().NotEnforced, img.Digest
-		sb.ImagePath = img.Path
-		sb.User, sb.Workdir, sb.Env, sb.Ports = spec.User, spec.Workdir, spec.Env, got
-	})
+	if err = failpoint.CreateMade.Hit(); err == nil {
+		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) {
+			sb.Started, sb.NotEnforced, sb.ImageDigest = now().Round(0), m.Capabilities().NotEnforced, img.Digest
+			sb.ImagePath = img.Path
+			sb.User, sb.Workdir, sb.Env, sb.Ports = spec.User, spec.Workdir, spec.Env, got
+		})
+	}
 	if err != nil {
 		l.End(sandbox.ReasonUnmade, "")
 		return errors.Join(err, closeAll(open))
 	}
 	b.begun()
 	m.runs(b, l, open)
-	return nil
+	return failpoint.CreateRunning.Hit()
 }
 
 // place waits for its turn: making sandboxes is work for all cores.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"agentbox/internal/failpoint"
 	"agentbox/internal/sandbox"
 )
 
@@ -78,11 +79,17 @@ func (m *Manager) end(ctx context.Context, b *box) (err error) {
 			return err
 		}
 	}
+	if err := failpoint.DestroyRecorded.Hit(); err != nil {
+		return err
+	}
 	if l := m.halt(b); l != nil {
 		l.End(why.reason, why.text)
 	}
 	if err := m.opts.Runtime.Destroy(ctx, b.uid()); err != nil {
 		return fmt.Errorf("remove the sandbox: %w", err)
+	}
+	if err := failpoint.DestroyRemoved.Hit(); err != nil {
+		return err
 	}
 	b.releaseImage()
 	if err := m.bury(ctx, b, why); err != nil {
@@ -91,7 +98,7 @@ func (m *Manager) end(ctx context.Context, b *box) (err error) {
 	m.index.remove(b)
 	b.tell()
 	close(b.gone)
-	return nil
+	return failpoint.DestroyBuried.Hit()
 }
 
 // bury leaves a tombstone, or no trace of what never was.

@@ -2,10 +2,12 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
+	"agentbox/internal/failpoint"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/ids"
 	"agentbox/internal/live"
@@ -19,39 +21,68 @@ type Exec struct {
 	lease *Lease
 	live  *live.Box
 	p     *client.Process
-	again bool // it was started by an earlier request
 	done  chan struct{}
 	res   *sandbox.Result // set before done is closed, also beside err
 	err   error
+
+	again   bool // it was started by an earlier request
+	once    sandbox.Once
+	request sandbox.Repeatable
 }
+
+// Repeatable tells that the same request may come again.
+func (e *Exec) Repeatable() bool { return e.once.Key != "" }
+
+// Again tells that an earlier request started the command, and gave it its input.
+func (e *Exec) Again() bool { return e.again }
 
 // StartExec starts a command in the caller's sandbox and returns when it runs or
 // waits for its turn. The caller either waits for it to end or leaves it with
 // Detach or Abandon. One with Background is detached already. A timeout of 0 is
 // the policy's, for a background command none. With a key, the same command is
-// followed from its beginning instead of run again, until an hour after its end.
+// followed from its beginning instead of run again.
 func (m *Manager) StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, key string) (*Exec, error) {
+	return m.StartOnce(ctx, c, id, cmd, out, sandbox.Once{Key: key, Request: fmt.Sprintf("%#v", cmd)}) // strings may have any bytes
+}
+
+// StartOnce is StartExec for a request that has more than the command.
+func (m *Manager) StartOnce(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, once sandbox.Once) (*Exec, error) {
 	cmd, err := m.policy.command(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("run a command: %w", err)
 	}
 	again := false
+	var request sandbox.Repeatable
 	e, err := m.exec(ctx, c, id, func(l *live.Box) (p *client.Process, err error) {
-		if key == "" {
-			return l.Start(ctx, ids.Hex(execIDLen), cmd, out)
+		if err := failpoint.ExecBegin.Hit(); err != nil {
+			return nil, err
 		}
-		p, again, err = startOnce(ctx, l, key, cmd, out)
+		execID := ids.Hex(execIDLen)
+		if once.Key == "" {
+			return l.Start(ctx, execID, cmd, out)
+		}
+		if request, err = repeatable(c.Owner, once.In(l.ID)); err != nil {
+			return nil, err
+		}
+		request.Made = execID
+		p, again, err = m.startOnce(ctx, l, request, cmd, out)
 		return p, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("run a command: %w", err)
 	}
-	e.again = again
+	e.again, e.once, e.request = again, once, request
+	if err := failpoint.ExecStarted.Hit(); err != nil {
+		return nil, errors.Join(err, e.Detach())
+	}
 	if cmd.Background {
 		return e, e.Detach()
 	}
 	return e, nil
 }
+
+// execIDLen is the random bytes in the id of a command.
+const execIDLen = 10
 
 // Attach follows a command from the given offsets of its output on, whether it
 // runs or ended not long ago.
@@ -95,7 +126,9 @@ func (m *Manager) explain(l *Lease, err error) error {
 // follow waits for the command's end, with its client and without.
 func (e *Exec) follow() {
 	defer e.lease.Release()
-	e.res, e.err = e.live.Wait(e.m.ctx, e.p)
+	if e.res, e.err = e.live.Wait(e.m.ctx, e.p); e.err == nil {
+		e.err = failpoint.ExecEnded.Hit()
+	}
 	close(e.done)
 	if e.err != nil {
 		e.m.outlast(e.lease.b, e.p.ID())

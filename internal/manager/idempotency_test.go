@@ -1,7 +1,10 @@
 package manager_test
 
 import (
+	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -116,5 +119,70 @@ func TestCommandOnce(t *testing.T) {
 	cmd.Env = []string{"OTHER=1"}
 	if _, err := run(); !errdefs.IsConflict(err) {
 		t.Errorf("another command: %v", err)
+	}
+}
+
+// What a request was answered with holds over a restart, and is nowhere to be
+// read: it may hold a secret.
+func TestAnswersAreKept(t *testing.T) {
+	r := newRig(t)
+	d := r.open()
+	runs := 0
+	ask := func(request string) (string, error) {
+		b, err := d.Once(t.Context(), acme, sandbox.Once{Key: "customer 7", Request: request}, func(context.Context) ([]byte, error) {
+			runs++
+			return []byte("hunter2hunter2"), nil
+		})
+		return string(b), err
+	}
+	if got, err := ask("make"); err != nil || got != "hunter2hunter2" {
+		t.Fatal(got, err)
+	}
+	d.kill()
+	d = r.open()
+	if got, err := ask("make"); err != nil || got != "hunter2hunter2" || runs != 1 {
+		t.Errorf("after a restart: %q, %v, done %d times", got, err, runs)
+	}
+	if _, err := ask("make another"); !errdefs.IsConflict(err) {
+		t.Errorf("another request: %v", err)
+	}
+	d.close()
+	files, err := filepath.Glob(r.path + "*")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(b, []byte("hunter2")) || bytes.Contains(b, []byte("customer 7")) {
+			t.Errorf("%s has the answer, or its key", f)
+		}
+	}
+}
+
+// A command whose result the sandbox has forgotten is not run again.
+func TestForgottenCommand(t *testing.T) {
+	d := newRig(t).open()
+	sb := d.create(sandbox.CreateRequest{})
+	cmd := sandbox.Command{Shell: "echo ran >> /workspace/log"}
+	res, err := d.Exec(t.Context(), acme, sb.UID, cmd, nil, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := d.Acquire(t.Context(), acme, sb.UID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Release()
+	if err := l.Session().RemoveExec(t.Context(), res.ExecID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Exec(t.Context(), acme, sb.UID, cmd, nil, "k"); !errdefs.IsConflict(err) {
+		t.Errorf("again: %v", err)
+	}
+	if res := d.sh(sb.UID, "cat /workspace/log"); string(res.Stdout) != "ran\n" {
+		t.Errorf("it ran %q", res.Stdout)
 	}
 }

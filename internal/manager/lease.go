@@ -142,12 +142,12 @@ func (m *Manager) reach(ctx context.Context, b *box) (*live.Box, error) {
 		return nil, err
 	}
 	if l == nil {
-		if err := m.adopt(ctx, b, nil); err != nil {
+		if err := m.adopt(ctx, b); err != nil {
 			return nil, err
 		}
 		return b.running(), nil
 	}
-	return l, l.Renew(ctx, rec.Epoch)
+	return l, l.Renew(ctx, m.config(&rec), rec.Epoch)
 }
 
 func connected(l *live.Box) bool {

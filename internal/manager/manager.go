@@ -41,6 +41,13 @@ type Store interface {
 	Forget(ctx context.Context, uid string) error
 	// Tombstone finds one by any id of an owner's sandbox.
 	Tombstone(ctx context.Context, owner, id string) (sandbox.Tombstone, error)
+	// Remember records a repeatable request, or returns what is known of it;
+	// Recall only does the latter. Answer records what came of it, Unlearn that
+	// nothing did.
+	Remember(ctx context.Context, r sandbox.Repeatable) (before *sandbox.Repeatable, err error)
+	Recall(ctx context.Context, r sandbox.Repeatable) (*sandbox.Repeatable, error)
+	Answer(ctx context.Context, r sandbox.Repeatable) error
+	Unlearn(ctx context.Context, r sandbox.Repeatable) error
 	AddEvent(ctx context.Context, ev *sandbox.Event) error
 	// Events are those of a sandbox after a number, oldest first.
 	Events(ctx context.Context, uid string, after int64, limit int) ([]sandbox.Event, error)
@@ -76,6 +83,9 @@ type Manager struct {
 	ctx      context.Context //nolint:containedctx // it is the manager's life
 	stop     context.CancelFunc
 
+	flying  sync.Mutex
+	flights map[ownedID]*flight // repeatable requests under way, by their keys
+
 	life   sync.Mutex // closed, and beginning a task
 	closed bool
 	tasks  sync.WaitGroup
@@ -85,7 +95,7 @@ type Manager struct {
 // it returns, every sandbox that lived on is there.
 func Open(ctx context.Context, o Options) (*Manager, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	m := &Manager{opts: o, policy: o.Policy.withDefaults(), log: o.Log, wake: make(chan struct{}, 1)}
+	m := &Manager{opts: o, policy: o.Policy.withDefaults(), log: o.Log, wake: make(chan struct{}, 1), flights: map[ownedID]*flight{}}
 	m.creates = make(chan struct{}, cmp.Or(o.Policy.Creates, goruntime.NumCPU()))
 	m.index.init()
 	m.ctx, m.stop = context.WithCancel(context.Background())

@@ -2,10 +2,13 @@ package manager
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/containerd/errdefs"
 
@@ -14,46 +17,19 @@ import (
 	"agentbox/internal/sandbox"
 )
 
-// execIDLen is the random bytes in the id of a command, keyLen the digits that
-// stand for a key or a command in the id of a repeatable one.
-const (
-	execIDLen = 10
-	keyLen    = 24
-)
-
-// startOnce starts a command unless the same request did so before, and follows
-// it from its beginning then. The id of the command says of which request it is,
-// so that the sandbox itself remembers, over restarts of the daemon, too. Another
-// command with the same key is a *sandbox.ReplayError.
-func startOnce(ctx context.Context, l *live.Box, key string, cmd sandbox.Command, out client.Output) (p *client.Process, again bool, err error) {
-	if err := checkKey(key); err != nil {
-		return nil, false, err
+// repeatable is a caller's request as the store keeps it. The store has neither
+// the key nor, without it, the answer: answers may hold secrets.
+func repeatable(owner string, once sandbox.Once) (sandbox.Repeatable, error) {
+	if err := checkKey(once.Key); err != nil {
+		return sandbox.Repeatable{}, err
 	}
-	prefix := "k" + digits(key) + "-"
-	id := prefix + digits(fmt.Sprintf("%#v", cmd)) // strings may have any bytes
-	before, err := l.Session().Execs(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	for _, e := range before {
-		if strings.HasPrefix(e.ID, prefix) && e.ID != id {
-			return nil, false, &sandbox.ReplayError{}
-		}
-		again = again || e.ID == id
-	}
-	if !again {
-		p, err = l.Start(ctx, id, cmd, out)
-		if !errdefs.IsAlreadyExists(err) {
-			return p, false, err
-		}
-	}
-	p, err = l.Session().Attach(ctx, id, 0, 0, out)
-	return p, true, err
+	request := sha256.Sum256([]byte(once.Request))
+	return sandbox.Repeatable{Owner: owner, Key: storedKey(once.Key), Request: request[:], Created: now().Round(0)}, nil
 }
 
-func digits(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:])[:keyLen]
+func storedKey(key string) string {
+	sum := sha256.Sum256([]byte("stored " + key))
+	return hex.EncodeToString(sum[:])
 }
 
 func checkKey(key string) error {
@@ -63,4 +39,190 @@ func checkKey(key string) error {
 	return &sandbox.InvalidError{
 		Field: "idempotency_key", Value: fmt.Sprintf("%d bytes", len(key)), Allowed: fmt.Sprintf("at most %d bytes", sandbox.MaxIdempotencyKey),
 	}
+}
+
+// seal hides an answer from those who don't have the key of its request.
+func seal(key string, answer []byte) ([]byte, error) {
+	c, err := sealer(key)
+	if err != nil {
+		return nil, err
+	}
+	nonce := make([]byte, c.NonceSize())
+	_, _ = rand.Read(nonce) // never fails: crypto/rand ends the program instead
+	return c.Seal(nonce, nonce, answer, nil), nil
+}
+
+func unseal(key string, sealed []byte) ([]byte, error) {
+	c, err := sealer(key)
+	if err != nil {
+		return nil, err
+	}
+	if len(sealed) < c.NonceSize() {
+		return nil, fmt.Errorf("a kept answer has %d bytes: %w", len(sealed), errdefs.ErrInternal)
+	}
+	answer, err := c.Open(nil, sealed[:c.NonceSize()], sealed[c.NonceSize():], nil)
+	if err != nil {
+		return nil, fmt.Errorf("read a kept answer: %w: %w", err, errdefs.ErrInternal)
+	}
+	return answer, nil
+}
+
+func sealer(key string) (cipher.AEAD, error) {
+	sum := sha256.Sum256([]byte("answer " + key))
+	block, err := aes.NewCipher(sum[:])
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+// Recall is what a repeatable command of the caller's sandbox was answered with;
+// nil: it was not, or its answer was too long to keep.
+func (m *Manager) Recall(ctx context.Context, c sandbox.Caller, id string, once sandbox.Once) ([]byte, error) {
+	b, err := m.find(ctx, c, id)
+	if err != nil {
+		return nil, err
+	}
+	r, err := repeatable(c.Owner, once.In(b.uid()))
+	if err != nil {
+		return nil, err
+	}
+	before, err := m.opts.Store.Recall(ctx, r)
+	if err != nil || before == nil || len(before.Answer) == 0 {
+		return nil, err
+	}
+	return unseal(once.Key, before.Answer)
+}
+
+// startOnce starts a command unless the same request did so before, and follows
+// it from its beginning then. Another request with the same key is a
+// *sandbox.ReplayError. What is recorded first is the command's id, which the
+// sandbox has only once: so the command runs once, whoever dies in between.
+func (m *Manager) startOnce(ctx context.Context, l *live.Box, r sandbox.Repeatable, cmd sandbox.Command, out client.Output) (p *client.Process, again bool, err error) {
+	before, err := m.opts.Store.Remember(ctx, r)
+	if err != nil {
+		return nil, false, err
+	}
+	if before != nil {
+		r.Made = before.Made
+	}
+	if before == nil || !before.Begun {
+		p, err = l.Start(ctx, r.Made, cmd, out)
+		switch {
+		case err == nil:
+			m.report("record that a command began", m.opts.Store.Answer(ctx, r))
+			return p, false, nil
+		case errdefs.IsAlreadyExists(err):
+		case client.Told(err): // else it may have begun
+			return nil, false, errors.Join(err, m.opts.Store.Unlearn(context.WithoutCancel(ctx), r))
+		default:
+			return nil, false, err
+		}
+	}
+	p, err = l.Session().Attach(ctx, r.Made, 0, 0, out)
+	if errdefs.IsNotFound(err) {
+		err = sandbox.Refuse(errdefs.ErrConflict, "the command that was run with this idempotency key has ended, and its result is kept no longer")
+	}
+	return p, true, err
+}
+
+// Answered keeps the answer to a repeatable command for those who ask again. One
+// that is too long is not kept.
+func (e *Exec) Answered(ctx context.Context, answer []byte) error {
+	if !e.Repeatable() || e.again || len(answer) > int(sandbox.MaxAnswer) {
+		return nil
+	}
+	return e.m.keep(ctx, e.request, e.once.Key, answer)
+}
+
+func (m *Manager) keep(ctx context.Context, r sandbox.Repeatable, key string, answer []byte) (err error) {
+	if r.Answer, err = seal(key, answer); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	return m.opts.Store.Answer(ctx, r)
+}
+
+// flight is a repeatable request that is being done.
+type flight struct {
+	request string
+	done    chan struct{}
+	answer  []byte // set before done is closed
+	err     error
+}
+
+// Once does what a request asks for unless the same request did so within a day,
+// and returns the answer of that time. Those who ask while it is done wait for
+// it. It goes on when ctx ends first; when it fails the key is free again, and
+// so it is if the daemon dies in the middle.
+func (m *Manager) Once(ctx context.Context, c sandbox.Caller, once sandbox.Once, do func(context.Context) ([]byte, error)) ([]byte, error) {
+	r, err := repeatable(c.Owner, once)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		f, mine := m.takeOff(r)
+		if mine {
+			if !m.spawn(func() { m.fly(ctx, f, r, once.Key, do) }) {
+				m.land(f, r, nil, errDraining)
+			}
+		}
+		if f.request != string(r.Request) {
+			return nil, &sandbox.ReplayError{}
+		}
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if mine || f.err == nil {
+			return f.answer, f.err
+		}
+	}
+}
+
+// takeOff returns the flight of a key, and whether it is the caller's to do.
+func (m *Manager) takeOff(r sandbox.Repeatable) (f *flight, mine bool) {
+	id := ownedID{r.Owner, r.Key}
+	m.flying.Lock()
+	defer m.flying.Unlock()
+	if f = m.flights[id]; f != nil {
+		return f, false
+	}
+	f = &flight{request: string(r.Request), done: make(chan struct{})}
+	m.flights[id] = f
+	return f, true
+}
+
+func (m *Manager) land(f *flight, r sandbox.Repeatable, answer []byte, err error) {
+	f.answer, f.err = answer, err
+	m.flying.Lock()
+	delete(m.flights, ownedID{r.Owner, r.Key})
+	m.flying.Unlock()
+	close(f.done)
+}
+
+func (m *Manager) fly(ctx context.Context, f *flight, r sandbox.Repeatable, key string, do func(context.Context) ([]byte, error)) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(m.ctx, func() { cancel(errDraining) })()
+	answer, err := m.doOnce(ctx, r, key, do)
+	m.land(f, r, answer, err)
+}
+
+func (m *Manager) doOnce(ctx context.Context, r sandbox.Repeatable, key string, do func(context.Context) ([]byte, error)) ([]byte, error) {
+	before, err := m.opts.Store.Remember(ctx, r)
+	switch {
+	case err != nil:
+		return nil, err
+	case before != nil && len(before.Answer) > 0:
+		return unseal(key, before.Answer)
+	}
+	answer, err := do(ctx)
+	if err != nil {
+		return nil, errors.Join(err, m.opts.Store.Unlearn(context.WithoutCancel(ctx), r))
+	}
+	m.report("keep an answer", m.keep(ctx, r, key, answer))
+	return answer, nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	"agentbox/internal/live"
 	"agentbox/internal/ports"
 	"agentbox/internal/sandbox"
@@ -189,7 +191,7 @@ func (m *Manager) plan(r sandbox.CreateRequest) (plan, error) {
 	}
 	for _, l := range m.Capabilities().NotEnforced {
 		if slices.Contains(p.Require, l) {
-			return p, unsupported("a limit of " + l)
+			return p, sandbox.Refuse(errdefs.ErrNotImplemented, "a limit of %s can't be enforced in the server's mode; agentbox doctor says how to get it", l)
 		}
 	}
 	return p, nil

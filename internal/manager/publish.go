@@ -40,6 +40,9 @@ func (m *Manager) listen(want []sandbox.Port, strict bool) (open []*ports.Forwar
 			w.Host = 0
 			f, err = ports.Open(mapping(w), m.policy.Ports)
 		}
+		if errdefs.IsAlreadyExists(err) {
+			err = sandbox.Refuse(errdefs.ErrAlreadyExists, "port %d of the host is in use: name another one, or none for any that is free", w.Host)
+		}
 		if err != nil {
 			return nil, nil, errors.Join(err, closeAll(open))
 		}

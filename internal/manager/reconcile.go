@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"agentbox/internal/live"
 	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
 )
@@ -85,9 +84,9 @@ func (m *Manager) recover(ctx context.Context, b *box, info runtime.Info) error 
 	}
 	switch {
 	case rec.Status == sandbox.Stopped && info.State == sandbox.Stopped:
-		return nil
+		return m.hadLimits(ctx, b, info)
 	case rec.Status == sandbox.Live && info.State == sandbox.Live:
-		return m.takeOver(ctx, b, nil)
+		return errors.Join(m.hadLimits(ctx, b, info), m.takeOver(ctx, b))
 	}
 	return m.finish(ctx, b, lost(info))
 }
@@ -148,21 +147,30 @@ func (m *Manager) resumeStop(ctx context.Context, b *box, info runtime.Info) err
 func (m *Manager) resumeStart(ctx context.Context, b *box, info runtime.Info) error {
 	switch info.State {
 	case sandbox.Live:
-		sb := b.snapshot()
-		c := m.config(&sb) // it may not have been told yet
 		if err := m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = now().Round(0) }); err != nil {
 			return err
 		}
-		return m.takeOver(ctx, b, &c)
+		return m.takeOver(ctx, b)
 	case sandbox.Stopped:
 		return m.stopped(ctx, b, doom{sandbox.ReasonStopped, "the server ended while it was started"})
 	}
 	return m.finish(ctx, b, lost(info))
 }
 
+// hadLimits finishes a change of limits that was recorded and may not have been
+// made.
+func (m *Manager) hadLimits(ctx context.Context, b *box, info runtime.Info) error {
+	sb := b.snapshot()
+	r, ok := runtime.As[runtime.Resizer](m.opts.Runtime)
+	if !ok || sb.Limits == info.Limits {
+		return nil
+	}
+	return r.Resize(ctx, sb.UID, sb.Limits)
+}
+
 // takeOver adopts a sandbox that another manager ran. If it can't be reached
 // while it lives, that is tried again with its next use.
-func (m *Manager) takeOver(ctx context.Context, b *box, c *live.Config) error {
+func (m *Manager) takeOver(ctx context.Context, b *box) error {
 	rec := b.snapshot()
 	nextEpoch(&rec)
 	if err := m.save(ctx, b, rec, m.event(rec, sandbox.EventAdopted)); err != nil {
@@ -170,7 +178,7 @@ func (m *Manager) takeOver(ctx context.Context, b *box, c *live.Config) error {
 	}
 	soon, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
-	err := m.adopt(soon, b, c)
+	err := m.adopt(soon, b)
 	if err == nil {
 		return nil
 	}
@@ -183,9 +191,9 @@ func (m *Manager) takeOver(ctx context.Context, b *box, c *live.Config) error {
 
 // adopt connects to a sandbox that runs, with the epoch that its record has, and
 // keeps it in use for the commands that run in it. The caller holds b.op.
-func (m *Manager) adopt(ctx context.Context, b *box, c *live.Config) error {
+func (m *Manager) adopt(ctx context.Context, b *box) error {
 	sb := b.snapshot()
-	l, err := m.host.Adopt(ctx, sb.UID, sb.Limits, c, sb.Epoch)
+	l, err := m.host.Adopt(ctx, sb.UID, m.config(&sb), sb.Epoch)
 	if err != nil {
 		return err
 	}

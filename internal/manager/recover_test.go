@@ -118,11 +118,12 @@ func (d *daemon) makeA() {
 	d.sh("a", "echo -n a > /workspace/f")
 }
 
-func (d *daemon) must(_ sandbox.Sandbox, err error) {
+func (d *daemon) must(sb sandbox.Sandbox, err error) sandbox.Sandbox {
 	d.t.Helper()
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	return sb
 }
 
 // A new daemon may be killed while it takes over, too.

@@ -238,6 +238,12 @@ func (r *mortalRuntime) List(ctx context.Context) ([]runtime.Info, error) {
 	return r.Runtime.List(ctx)
 }
 
+// Resize implements runtime.Resizer.
+func (r *mortalRuntime) Resize(ctx context.Context, id string, l sandbox.Limits) error {
+	resizer, _ := runtime.As[runtime.Resizer](r.Runtime)
+	return r.l.around("resize", func() error { return resizer.Resize(ctx, id, l) })
+}
+
 // Stats implements runtime.StatsReader.
 func (r *mortalRuntime) Stats(context.Context, string) (runtime.Stats, error) {
 	r.l.mu.Lock()

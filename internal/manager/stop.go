@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"agentbox/internal/failpoint"
 	"agentbox/internal/live"
 	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
@@ -95,11 +96,21 @@ func (m *Manager) stopNow(ctx context.Context, b *box, why doom) error {
 	if l := m.halt(b); l != nil {
 		l.End(why.reason, why.text)
 	}
-	if err := m.opts.Runtime.Stop(ctx, b.uid()); err != nil {
+	err := failpoint.StopRecorded.Hit()
+	if err == nil {
+		err = m.opts.Runtime.Stop(ctx, b.uid())
+	}
+	if err == nil {
+		err = failpoint.StopFreed.Hit()
+	}
+	if err != nil {
 		err = fmt.Errorf("stop the sandbox: %w", err)
 		return errors.Join(err, m.settle(ctx, b, err))
 	}
-	return m.stopped(ctx, b, why)
+	if err := m.stopped(ctx, b, why); err != nil {
+		return err
+	}
+	return failpoint.StopStopped.Hit()
 }
 
 func (m *Manager) stopped(ctx context.Context, b *box, why doom) error {
@@ -118,18 +129,33 @@ func (m *Manager) startNow(ctx context.Context, b *box) error {
 	if err := m.transition(ctx, b, sandbox.Starting, doom{}, nextEpoch); err != nil {
 		return err
 	}
+	l, err := m.run(ctx, b)
+	if err != nil {
+		return errors.Join(err, m.settle(ctx, b, err))
+	}
+	b.begun()
+	m.runs(b, l, m.listenAgain(ctx, b))
+	return failpoint.StartRunning.Hit()
+}
+
+// run lets run, in the back end and in the record, what is recorded as starting.
+func (m *Manager) run(ctx context.Context, b *box) (*live.Box, error) {
+	if err := failpoint.StartRecorded.Hit(); err != nil {
+		return nil, err
+	}
 	sb := b.snapshot()
 	l, err := m.host.Start(ctx, sb.UID, m.config(&sb), sb.Epoch)
-	if err == nil {
-		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = now().Round(0) })
-		if err == nil {
-			b.begun()
-			m.runs(b, l, m.listenAgain(ctx, b))
-			return nil
-		}
-		l.LetGo()
+	if err != nil {
+		return nil, err
 	}
-	return errors.Join(err, m.settle(ctx, b, err))
+	if err = failpoint.StartRan.Hit(); err == nil {
+		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = now().Round(0) })
+	}
+	if err != nil {
+		l.LetGo()
+		return nil, err
+	}
+	return l, nil
 }
 
 // nextEpoch numbers the session that is about to begin.
@@ -158,18 +184,23 @@ func (m *Manager) settle(ctx context.Context, b *box, failure error) error {
 	// One that was being started and runs half is stopped again.
 	if sb.Status == sandbox.Starting && (info.State == sandbox.Live || info.State == sandbox.Created) {
 		if err := m.opts.Runtime.Stop(ctx, sb.UID); err == nil {
-			info.State = sandbox.Stopped
+			info.State, info.Pid = sandbox.Stopped, 0
 		}
 	}
 	why := doom{sandbox.ReasonFailure, failure.Error()}
 	switch {
 	case info.State == sandbox.Stopped:
+		if info.Pid != 0 { // its files are safe, and it could not be ended
+			if err := m.opts.Runtime.Stop(ctx, sb.UID); err != nil {
+				return err
+			}
+		}
 		return m.stopped(ctx, b, why)
 	case info.State == sandbox.Live && sb.Status == sandbox.Stopping:
 		if err := m.transition(ctx, b, sandbox.Live, why, nextEpoch); err != nil {
 			return err
 		}
-		return m.adopt(ctx, b, nil)
+		return m.adopt(ctx, b)
 	}
 	return m.transition(ctx, b, sandbox.Failed, why, nil)
 }

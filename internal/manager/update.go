@@ -2,17 +2,19 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"agentbox/internal/sandbox"
 )
 
-// Update changes labels and timeouts of a sandbox and returns it.
+// Update changes labels, timeouts and limits of a sandbox, all or nothing, and
+// returns it. It goes on when ctx ends first.
 func (m *Manager) Update(ctx context.Context, c sandbox.Caller, id string, u sandbox.Update) (sandbox.Sandbox, error) {
 	b, err := m.find(ctx, c, id)
 	if err == nil {
-		err = m.update(ctx, b, u)
+		err = m.detached(ctx, func(ctx context.Context) error { return m.update(ctx, b, u) })
 	}
 	if err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("update sandbox: %w", err)
@@ -28,17 +30,23 @@ func (m *Manager) update(ctx context.Context, b *box, u sandbox.Update) error {
 	if b.isGone() {
 		return b.goneErr()
 	}
-	rec := b.snapshot()
-	if rec.Status == sandbox.Destroying {
+	before := b.snapshot()
+	if before.Status == sandbox.Destroying {
 		return b.stateErr("Sandbox is being destroyed")
 	}
-	if err := m.apply(&rec, u); err != nil {
+	rec := b.snapshot()
+	if err := errors.Join(m.apply(&rec, u), m.applyLimits(&rec, u.Limits)); err != nil {
 		return err
 	}
 	ev := m.event(rec, sandbox.EventUpdate)
 	ev.Reason, ev.Detail = "", ""
 	if err := m.save(ctx, b, rec, ev); err != nil {
 		return err
+	}
+	if rec.Limits != before.Limits {
+		if err := m.resize(b.work(ctx), b); err != nil {
+			return errors.Join(err, m.save(ctx, b, before, nil))
+		}
 	}
 	if u.Lifetime != nil {
 		b.arm()

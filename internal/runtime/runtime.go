@@ -76,7 +76,8 @@ type Runtime interface {
 	// open files without a name are not kept. A caller who wants commands and
 	// transfers to end in order does that before. When Stop fails, such as with
 	// ResourceExhausted because there are too many files, the sandbox is running,
-	// without its processes, and can be attached to. NotImplemented unless
+	// without its processes, and can be attached to; or it is stopped and has a
+	// process left, which another Stop ends. NotImplemented unless
 	// Capabilities.Stop.
 	Stop(ctx context.Context, id string) error
 
@@ -193,6 +194,18 @@ type Suspender interface {
 	// Resume makes the sandbox spec.ID, which must not exist, from an image
 	// that Suspend wrote for a sandbox of the same spec.
 	Resume(ctx context.Context, spec Spec, dir string) error
+}
+
+// Resizer is implemented by back ends that can change limits of a sandbox that
+// is there.
+type Resizer interface {
+	// Resize gives a running or stopped sandbox the memory, processors and
+	// processes of l; the other limits are as they were (InvalidArgument). They
+	// hold from then on, over Stop and Start, too, while the guest goes on to see
+	// the memory and processors that it was started with. On error all is as
+	// before. A running sandbox that has more memory in use is
+	// FailedPrecondition, and none of its processes ends for it.
+	Resize(ctx context.Context, id string, l sandbox.Limits) error
 }
 
 // StatsReader is implemented by back ends that can measure a sandbox.

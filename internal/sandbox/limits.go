@@ -106,6 +106,22 @@ func (l Limits) Clamp(maximum Limits) Limits {
 	return l
 }
 
+// CheckResize reports the first field of next, other than memory, processors and
+// processes, that differs from l, as an [*InvalidError].
+func (l Limits) CheckResize(next Limits) error {
+	for _, f := range []struct {
+		name     string
+		now, new int64
+	}{
+		{"disk", l.Disk, next.Disk}, {"shm", l.Shm, next.Shm}, {"run", l.Run, next.Run}, {"open_files", l.OpenFiles, next.OpenFiles},
+	} {
+		if f.now != f.new {
+			return &InvalidError{Field: f.name, Value: FormatSize(f.new), Allowed: "what the sandbox was made with, " + FormatSize(f.now)}
+		}
+	}
+	return nil
+}
+
 // Check reports the first field of l, which must have its defaults filled in,
 // that lies outside what a sandbox needs and maximum allows, as an
 // [*InvalidError].

@@ -39,6 +39,8 @@ type Update struct {
 	IdleTimeout *time.Duration // or Never
 	// Lifetime from now on, longer or shorter than before, or Never.
 	Lifetime *time.Duration
+	// Limits to change; those that are 0 stay.
+	Limits Limits
 }
 
 // Filter selects sandboxes of one owner. Zero fields select all.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"agentbox/internal/auth"
@@ -17,7 +18,9 @@ import (
 // scope is what is learnt about a request while it is served.
 type scope struct {
 	caller sandbox.Caller
-	err    error // of the server's own doing, for the log
+
+	mu  sync.Mutex // what a request began may outlast it
+	err error      // of the server's own doing, for the log
 }
 
 type scopeKey struct{}
@@ -88,9 +91,9 @@ func (s *Server) finish(r *http.Request, a *answer, sc *scope, took time.Duratio
 	if sc.caller.Owner != "" {
 		attrs = append(attrs, slog.String("owner", sc.caller.Owner), slog.String("key", sc.caller.KeyID))
 	}
-	if sc.err != nil {
+	if err := sc.failure(); err != nil {
 		level = slog.LevelError
-		attrs = append(attrs, slog.Any("error", sc.err))
+		attrs = append(attrs, slog.Any("error", err))
 	}
 	if panicked != nil && !isAbort(panicked) {
 		level = slog.LevelError
@@ -110,7 +113,18 @@ func clip(s string) string {
 
 // LogError adds an error to the log's line about the request that ctx belongs
 // to. The client hears nothing of it.
-func LogError(ctx context.Context, err error) { scopeOf(ctx).err = err }
+func LogError(ctx context.Context, err error) {
+	s := scopeOf(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func (s *scope) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
 
 // secure sets the headers that keep browsers from reading more into an answer
 // than it says. Pages set a policy of their own.

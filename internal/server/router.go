@@ -46,8 +46,9 @@ type Route struct {
 // because JSON grows severalfold in memory; routes that carry data say more.
 const MaxBody = 1 << 20
 
-// MaxDataBody is the bound of bodies that carry data in JSON, in bytes.
-const MaxDataBody = 64 << 20
+// MaxDataBody is the bound of bodies that carry data in JSON, in bytes. More than
+// that goes through routes whose bodies are the data, and are held by nobody.
+const MaxDataBody = 16 << 20
 
 // Router has all routes. They are added before the first request.
 type Router struct {
@@ -75,7 +76,11 @@ func (rt *Router) Routes() []Route {
 // enter puts a route behind the gate.
 func (rt *Router) enter(route Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller, err := rt.gate.Enter(r, route.Access)
+		access := route.Access
+		if route.Local && !auth.IsLocal(r.Context()) {
+			access = auth.NeedKey // as for any path that is no route
+		}
+		caller, err := rt.gate.Enter(r, access)
 		if err != nil {
 			rt.refuse(w, r, err)
 			return

@@ -192,8 +192,10 @@ func TestOwnRoutes(t *testing.T) {
 	problem(t, resp, body, 401, server.CodeUnauthenticated)
 	resp, body = w.do("GET", "/metrics", nil, "X-API-Key", w.user)
 	problem(t, resp, body, 403, server.CodeForbidden)
-	resp, body = w.do("GET", "/debug/pprof/", nil, "X-API-Key", w.admin)
-	problem(t, resp, body, 404, server.CodeNotFound)
+	for _, key := range []string{w.admin, w.user} {
+		resp, body = w.do("GET", "/debug/pprof/", nil, "X-API-Key", key)
+		problem(t, resp, body, 404, server.CodeNotFound)
+	}
 	local := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", w.socket)
 	}}}

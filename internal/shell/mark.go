@@ -12,7 +12,63 @@ import (
 
 // newMark draws a mark. It begins with a byte that texts don't have, so that
 // little is held back as a possible mark.
-func newMark() string { return "\x1e" + ids.Hex(16) }
+func newMark() string { return string(markByte) + ids.Hex(markDigits/2) }
+
+const (
+	markByte   = '\x1e'
+	markDigits = 32
+)
+
+// pattern tells where a mark stands.
+type pattern interface {
+	// find is the mark's place in b, from begin up to end; begin is -1 for none.
+	find(b []byte) (begin, end int)
+	// overlap is how many bytes at the end of b a mark may begin with.
+	overlap(b []byte) int
+}
+
+// exactly is one mark.
+type exactly string
+
+func (m exactly) find(b []byte) (begin, end int) {
+	begin = bytes.Index(b, []byte(m))
+	return begin, begin + len(m)
+}
+
+func (m exactly) overlap(b []byte) int {
+	for n := min(len(m)-1, len(b)); n > 0; n-- {
+		if bytes.HasSuffix(b, []byte(m[:n])) {
+			return n
+		}
+	}
+	return 0
+}
+
+// anyMark is every mark, for those who don't know which was drawn.
+type anyMark struct{}
+
+func (anyMark) find(b []byte) (begin, end int) {
+	for at := 0; ; at++ {
+		i := bytes.IndexByte(b[at:], markByte)
+		if i < 0 {
+			return -1, -1
+		}
+		at += i
+		if end := at + 1 + markDigits; end <= len(b) && isHex(b[at+1:end]) {
+			return at, end
+		}
+	}
+}
+
+func (anyMark) overlap(b []byte) int {
+	i := bytes.LastIndexByte(b, markByte)
+	if i < 0 || len(b)-i > markDigits || !isHex(b[i+1:]) {
+		return 0
+	}
+	return len(b) - i
+}
+
+func isHex(b []byte) bool { return len(bytes.Trim(b, "0123456789abcdef")) == 0 }
 
 // lines are what the shell is told: to run a command, with an empty input, and
 // to print the mark on both streams, with the status on the first. "command"
@@ -28,7 +84,7 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + 
 // scanner passes on the bytes before a mark, up to a limit. Another goroutine
 // than the one that waits writes to it.
 type scanner struct {
-	mark  string
+	mark  pattern
 	w     io.Writer
 	limit int64         // bytes that are passed on; negative: all
 	found chan struct{} // closed when the line of the mark is complete
@@ -41,7 +97,7 @@ type scanner struct {
 	status    int
 }
 
-func newScanner(mark string, w io.Writer, limit int64) *scanner {
+func newScanner(mark pattern, w io.Writer, limit int64) *scanner {
 	return &scanner{mark: mark, w: w, limit: limit, found: make(chan struct{})}
 }
 
@@ -57,15 +113,15 @@ func (s *scanner) Write(p []byte) (int, error) {
 	}
 	s.held = append(s.held, p...)
 	if !s.seen {
-		i := bytes.Index(s.held, []byte(s.mark))
+		i, end := s.mark.find(s.held)
 		if i < 0 {
-			keep := s.overlap()
+			keep := s.mark.overlap(s.held)
 			s.pass(s.held[:len(s.held)-keep])
 			s.held = append([]byte(nil), s.held[len(s.held)-keep:]...)
 			return len(p), nil
 		}
 		s.pass(s.held[:i])
-		s.seen, s.held = true, append([]byte(nil), s.held[i+len(s.mark):]...)
+		s.seen, s.held = true, append([]byte(nil), s.held[end:]...)
 	}
 	if i := bytes.IndexByte(s.held, '\n'); i >= 0 || len(s.held) > maxStatus {
 		s.status, _ = strconv.Atoi(string(s.held[:max(i, 0)])) // nothing stands on the second stream
@@ -73,16 +129,6 @@ func (s *scanner) Write(p []byte) (int, error) {
 		close(s.found)
 	}
 	return len(p), nil
-}
-
-// overlap is how many bytes at the end of held the mark may begin with.
-func (s *scanner) overlap() int {
-	for n := min(len(s.mark)-1, len(s.held)); n > 0; n-- {
-		if bytes.HasSuffix(s.held, []byte(s.mark[:n])) {
-			return n
-		}
-	}
-	return 0
 }
 
 func (s *scanner) pass(p []byte) {

@@ -20,6 +20,9 @@ type Command struct {
 	MaxOutput int64
 	// Out is where the output goes; both must be set.
 	Out client.Output
+	// Offsets, if not nil, is told before any output comes where it stands in
+	// that of the session's shell; see [Tail].
+	Offsets func(stdout, stderr int64)
 }
 
 // Run runs a command in a session of the sandbox uid, after those that are under
@@ -37,6 +40,9 @@ func (e *Engine) Run(ctx context.Context, a Agent, uid, name string, c Command) 
 	info, err := find(ctx, a, name)
 	if err != nil {
 		return nil, err
+	}
+	if c.Offsets != nil {
+		c.Offsets(info.StdoutEnd, info.StderrEnd)
 	}
 	r := newRun(a, name, info.Pid, c)
 	return r.run(ctx, info)
@@ -67,7 +73,7 @@ func newRun(a Agent, name string, pid int, c Command) *run {
 		r.limit = sandbox.DefaultTimeout
 	}
 	r.line = lines(c.Line, mark)
-	r.out = [2]*scanner{newScanner(mark, c.Out.Stdout, limit), newScanner(mark, c.Out.Stderr, limit)}
+	r.out = [2]*scanner{newScanner(exactly(mark), c.Out.Stdout, limit), newScanner(exactly(mark), c.Out.Stderr, limit)}
 	return r
 }
 

@@ -76,10 +76,12 @@ func (e *Engine) lock(ctx context.Context, uid, name string) (unlock func(), err
 	}
 }
 
+const sessionPrefix = "session-"
+
 // ExecID is the id of a session's shell. Ids that others draw have no dash.
 func ExecID(name string) string {
 	sum := sha256.Sum256([]byte(name))
-	return "session-" + hex.EncodeToString(sum[:16])
+	return sessionPrefix + hex.EncodeToString(sum[:16])
 }
 
 // tag begins the command line of a session's shell, and names the session for

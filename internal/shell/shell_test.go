@@ -64,7 +64,7 @@ func (h *hostShell) run(line string) (stdout, stderr string, status int) {
 	h.t.Helper()
 	mark := newMark()
 	var b [2]bytes.Buffer
-	s := [2]*scanner{newScanner(mark, &b[0], -1), newScanner(mark, &b[1], -1)}
+	s := [2]*scanner{newScanner(exactly(mark), &b[0], -1), newScanner(exactly(mark), &b[1], -1)}
 	h.out.to <- s[0]
 	h.err.to <- s[1]
 	if _, err := io.WriteString(h.in, lines(line, mark)); err != nil {
@@ -163,9 +163,13 @@ func hasChild(pid int) bool {
 func TestScanner(t *testing.T) {
 	mark := newMark()
 	text := "a\x1eb" + mark[:10] + "c\n\x1e" + mark + "12\nlater"
-	for size := 1; size < len(text); size++ {
+	for i := range 2 * len(text) {
+		size, p := 1+i/2, pattern(exactly(mark))
+		if i%2 == 1 {
+			p = anyMark{}
+		}
 		var b bytes.Buffer
-		s := newScanner(mark, &b, -1)
+		s := newScanner(p, &b, -1)
 		for rest := text; rest != ""; {
 			n := min(size, len(rest))
 			_, _ = s.Write([]byte(rest[:n]))
@@ -181,7 +185,7 @@ func TestScanner(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	s := newScanner(mark, &b, 3)
+	s := newScanner(exactly(mark), &b, 3)
 	_, _ = io.WriteString(s, "abcdef"+mark+"0\n")
 	if b.String() != "abc" || !s.truncated {
 		t.Errorf("limit: %q %v", b.String(), s.truncated)
@@ -196,7 +200,7 @@ func FuzzScanner(f *testing.F) {
 			return
 		}
 		var b bytes.Buffer
-		s := newScanner("\x1emark", &b, -1)
+		s := newScanner(exactly("\x1emark"), &b, -1)
 		all := append(append([]byte{}, text...), "\x1emark"+strconv.Itoa(7)+"\n"...)
 		for len(all) > 0 {
 			n := min(size, len(all))

@@ -1,11 +1,8 @@
 package store
 
 import (
-	"bytes"
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -51,8 +48,16 @@ func (s *Store) Sandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
 // *sandbox.ReplayError.
 func (s *Store) Admit(ctx context.Context, a sandbox.Admission, ev *sandbox.Event) (before string, err error) {
 	err = s.write(ctx, "record a new sandbox", func(t tx) error {
-		if before, err = t.replay(a); err != nil || before != "" {
-			return err
+		request := sandbox.Repeatable{Owner: a.Sandbox.Owner, Key: a.Key, Request: a.Request, Made: a.Sandbox.UID, Created: a.Sandbox.Created}
+		if a.Key != "" {
+			known, err := t.repeated(request)
+			if err != nil {
+				return err
+			}
+			if known != nil {
+				before = known.Made
+				return nil
+			}
 		}
 		if err := t.room(a); err != nil {
 			return err
@@ -74,37 +79,13 @@ func (s *Store) Admit(ctx context.Context, a sandbox.Admission, ev *sandbox.Even
 			return err
 		}
 		if a.Key != "" {
-			err = t.exec("INSERT INTO idempotency (owner, key, request, uid, created) VALUES (?, ?, ?, ?, ?)",
-				sb.Owner, a.Key, a.Request, sb.UID, nanos(sb.Created))
-			if err != nil {
+			if err := t.remember(request); err != nil {
 				return err
 			}
 		}
 		return t.event(ev)
 	})
 	return before, err
-}
-
-// replay returns what came of the request's key before.
-func (t tx) replay(a sandbox.Admission) (uid string, err error) {
-	if a.Key == "" {
-		return "", nil
-	}
-	var request []byte
-	var created int64
-	err = t.QueryRowContext(t.ctx, "SELECT request, uid, created FROM idempotency WHERE owner = ? AND key = ?", a.Sandbox.Owner, a.Key).
-		Scan(&request, &uid, &created)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return "", nil
-	case err != nil:
-		return "", err
-	case a.Sandbox.Created.Sub(fromNanos(created)) >= sandbox.KeepIdempotency:
-		return "", t.exec("DELETE FROM idempotency WHERE owner = ? AND key = ?", a.Sandbox.Owner, a.Key)
-	case !bytes.Equal(request, a.Request):
-		return "", &sandbox.ReplayError{}
-	}
-	return uid, nil
 }
 
 func (t tx) room(a sandbox.Admission) error {

@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/errdefs"
 	sqlite "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"agentbox/internal/failpoint"
 )
 
 // Store is an open database. Its methods may be called from any goroutine.
@@ -95,16 +97,34 @@ func (s *Store) write(ctx context.Context, verb string, f func(tx) error) error 
 		return fmt.Errorf("%s: %w", verb, err)
 	}
 	ctx = context.WithoutCancel(ctx)
-	t, err := s.w.BeginTx(ctx, nil)
+	t, err := s.begin(ctx)
 	if err == nil {
 		if err = f(tx{ctx, t}); err == nil {
-			err = t.Commit()
+			err = commit(t)
 		}
 		_ = t.Rollback() // says that it is done already, when it is
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", verb, classify(err))
 	}
+	return nil
+}
+
+func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
+	if err := failpoint.StoreBegin.Hit(); err != nil {
+		return nil, err
+	}
+	return s.w.BeginTx(ctx, nil)
+}
+
+func commit(t *sql.Tx) error {
+	if err := failpoint.StoreCommit.Hit(); err != nil {
+		return err
+	}
+	if err := t.Commit(); err != nil {
+		return err
+	}
+	_ = failpoint.StoreCommitted.Hit() // it is recorded: no error may say that it is not
 	return nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"agentbox/internal/ids"
 	"agentbox/internal/image"
 	"agentbox/internal/manager"
+	"agentbox/internal/ports"
 	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
@@ -57,6 +58,9 @@ type daemon struct {
 func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err error) {
 	if cfg.Storage != "" {
 		return errors.New("storage is set, and this version keeps nothing beyond a sandbox's life: unset it")
+	}
+	if err := armFailpoints(hooks.Log); err != nil {
+		return err
 	}
 	d := &daemon{cfg: cfg, hooks: hooks}
 	defer func() { err = errors.Join(err, d.close()) }()
@@ -117,8 +121,12 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 		return err
 	}
 	d.later(d.rt.Close)
+	allowed, err := policy(d.cfg)
+	if err != nil {
+		return err
+	}
 	d.boxes, err = manager.Open(ctx, manager.Options{
-		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Policy: policy(d.cfg), Log: d.hooks.Log,
+		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Policy: allowed, Log: d.hooks.Log,
 		Memory: func() (available, total int64, err error) {
 			m := doctor.HostMemory()
 			return m.Available, m.Total, nil
@@ -159,7 +167,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 	}
 	h := d.cfg.HTTP
 	opts := server.Options{
-		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth,
+		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth, Ready: d.ready,
 		HeaderTimeout: h.HeaderTimeout, BodyTimeout: h.BodyTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
 		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace,
 	}
@@ -173,11 +181,15 @@ func (d *daemon) openServer(context.Context) (err error) {
 	d.server = server.New(opts)
 	s := d.cfg.Sandbox
 	rest.New(d.server.Router(), rest.Parts{
-		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Images: operatorImages{d.images, d.hooks.Pull},
+		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull},
 		Defaults: sandbox.Limits{Memory: s.Memory, CPUs: s.CPUs, Disk: s.Disk, Pids: s.Pids}, Draining: d.server.Draining(),
 	})
 	return nil
 }
+
+// ready: what can't be recorded is not done, so a daemon that can't record is of
+// little use.
+func (d *daemon) ready(context.Context) error { return d.audit.Err() }
 
 // operatorImages pulls with the operator's settings for registries.
 type operatorImages struct {
@@ -277,7 +289,11 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 }
 
 // policy is the operator's, as the core takes it.
-func policy(cfg *config.Config) manager.Policy {
+func policy(cfg *config.Config) (manager.Policy, error) {
+	published, err := ports.ParseRange(cfg.PortRange)
+	if err != nil {
+		return manager.Policy{}, fmt.Errorf("port_range: %w", err)
+	}
 	l := cfg.Limits
 	most := sandbox.MaxLimits(doctor.HostMemory().Total, goruntime.NumCPU())
 	most.Memory, most.CPUs = cmp.Or(l.Memory, most.Memory), cmp.Or(l.CPUs, most.CPUs)
@@ -287,7 +303,8 @@ func policy(cfg *config.Config) manager.Policy {
 		DefaultImage: cfg.Sandbox.Image, Max: most, MaxSandboxes: int(l.Sandboxes), MaxPerOwner: int(l.SandboxesPerOwner), Creates: int(l.Creates),
 		IdleTimeout: endless(cfg.Sandbox.IdleTimeout), Lifetime: endless(cfg.Sandbox.Lifetime), MaxIdleTimeout: l.IdleTimeout, MaxLifetime: l.Lifetime,
 		ExecTimeout: cfg.Sandbox.ExecTimeout, MaxExecTimeout: l.ExecTimeout, Output: cfg.Sandbox.MaxOutput, MaxOutput: l.MaxOutput, Execs: int(l.Execs),
-	}
+		Ports: published,
+	}, nil
 }
 
 // endless is a configured timeout, in which 0 is without end.

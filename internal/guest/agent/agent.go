@@ -127,9 +127,8 @@ func (a *Agent) greet(h *guestv1.Hello, s *session) *guestv1.HelloReply {
 
 func (a *Agent) accept(h *guestv1.Hello, r *guestv1.HelloReply) {
 	if c := h.GetConfig(); c != nil {
-		a.execs.configure(c)
-		if err := a.opt.Launcher.Configure(c); err != nil {
-			r.Error = "apply the sandbox's limits: " + err.Error()
+		if err := a.configure(c); err != nil {
+			r.Error = err.Error()
 		}
 	}
 	if a.opt.Hello != nil {
@@ -143,6 +142,14 @@ func (a *Agent) accept(h *guestv1.Hello, r *guestv1.HelloReply) {
 		}
 		r.Execs = append(r.Execs, i)
 	}
+}
+
+func (a *Agent) configure(c *guestv1.GuestConfig) error {
+	a.execs.configure(c)
+	if err := a.opt.Launcher.Configure(c); err != nil {
+		return fmt.Errorf("apply the sandbox's limits: %w", err)
+	}
+	return nil
 }
 
 func (a *Agent) leave(s *session) {

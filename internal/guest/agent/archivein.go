@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
 	"math"
 	"net/http"
 	"strings"
+	"syscall"
 
 	"github.com/containerd/errdefs"
 
@@ -39,13 +41,14 @@ const (
 
 // Extract unpacks an archive below root as tarIn does.
 func Extract(ctx context.Context, fsys FS, root string, r io.Reader, o ExtractOptions) error {
-	i, err := fsys.Stat(root, true)
+	below, err := fsys.Tree(root, true)
+	if errors.Is(err, syscall.ENOTDIR) {
+		return guest.Errorf(errdefs.ErrInvalidArgument, "unpack into %s: not a directory", root)
+	}
 	if err != nil {
 		return err
 	}
-	if !isDir(i) {
-		return guest.Errorf(errdefs.ErrInvalidArgument, "unpack into %s: not a directory", root)
-	}
+	defer below.Close()
 	if o.MaxEntries == 0 {
 		o.MaxEntries = MaxTarEntries
 	}
@@ -64,7 +67,7 @@ func Extract(ctx context.Context, fsys FS, root string, r io.Reader, o ExtractOp
 	default:
 		return guest.Errorf(errdefs.ErrInvalidArgument, "format is tar or tar.gz")
 	}
-	t := &tarIn{ctx: ctx, fsys: fsys, root: root, o: o, buf: make([]byte, treeBuffer)}
+	t := &tarIn{ctx: ctx, fsys: below, o: o, buf: make([]byte, treeBuffer)}
 	return t.extract(r)
 }
 

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"math"
 	"net/http"
 	"path"
 	"strings"
+	"syscall"
 
 	"github.com/containerd/errdefs"
 
@@ -51,12 +51,12 @@ func (s *files) getArchive(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = s.trees.do(r.Context(), func() error {
 			return s.as(q.v.Get("user"), func(fsys FS) error {
-				if _, err := fsys.Stat(root, true); err != nil {
+				if err := t.open(fsys, root); err != nil {
 					return err
 				}
-				t.fsys = fsys
+				defer t.close()
 				w.Header().Set("Trailer", guest.SkippedTrailer)
-				sendBody(w, r, func(w io.Writer) error { return t.send(root, format, w) })
+				sendBody(w, r, func(w io.Writer) error { return t.send(path.Base(root), format, w) })
 				if t.skips.list.Total > 0 {
 					w.Header().Set(guest.SkippedTrailer, guest.EncodeHeader(&t.skips.list))
 				}
@@ -72,7 +72,8 @@ func (s *files) getArchive(w http.ResponseWriter, r *http.Request) {
 // treeOut writes a tree.
 type treeOut struct {
 	ctx     context.Context
-	fsys    FS
+	below   Tree // nil when a single file is sent
+	single  File
 	prefix  string
 	exclude globs
 	bounded bool
@@ -84,19 +85,45 @@ type treeOut struct {
 	skips skips
 }
 
-func (t *treeOut) send(root string, format func(io.Writer) archiver, w io.Writer) error {
-	b := bufio.NewWriterSize(w, treeBuffer) // headers and small files go together
-	t.out, t.buf = format(b), make([]byte, treeBuffer)
-	return errors.Join(t.tree(root), t.out.Close(), b.Flush())
+// open resolves the path, once.
+func (t *treeOut) open(fsys FS, p string) (err error) {
+	t.below, err = fsys.Tree(p, true)
+	if errors.Is(err, syscall.ENOTDIR) {
+		t.single, err = fsys.Open(p, nil)
+	}
+	return err
 }
 
-func (t *treeOut) tree(root string) error {
-	i, err := t.fsys.Stat(root, true)
-	if err != nil {
-		return err
+func (t *treeOut) close() {
+	if t.below != nil {
+		_ = t.below.Close()
+	} else {
+		_ = t.single.Close()
 	}
-	if !isDir(i) {
-		_, err := t.one(root, path.Base(root), i)
+}
+
+func (t *treeOut) send(name string, format func(io.Writer) archiver, w io.Writer) error {
+	b := bufio.NewWriterSize(w, treeBuffer) // headers and small files go together
+	t.out, t.buf = format(b), make([]byte, treeBuffer)
+	all := t.tree
+	if t.below == nil {
+		all = func() error { return t.alone(name) }
+	}
+	return errors.Join(all(), t.out.Close(), b.Flush())
+}
+
+// alone writes a single file.
+func (t *treeOut) alone(name string) error {
+	i, err := t.single.Stat()
+	if err == nil {
+		_, err = t.one(name, i, func() (File, error) { return t.single, nil })
+	}
+	return err
+}
+
+func (t *treeOut) tree() error {
+	i, err := t.below.Stat("", false)
+	if err != nil {
 		return err
 	}
 	if t.prefix != "" {
@@ -104,18 +131,18 @@ func (t *treeOut) tree(root string) error {
 			return err
 		}
 	}
-	w := &walk{fsys: t.fsys, root: root, failed: t.skips.failed}
+	w := &walk{fsys: t.below, failed: t.skips.failed}
 	w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
 		if t.exclude.match(rel) {
 			return false, nil
 		}
-		return t.one(join(root, rel), rel, i)
+		return t.one(rel, i, func() (File, error) { return t.below.Open(rel, i) })
 	}
 	return w.run(t.ctx, "")
 }
 
 // one writes one entry, or notes why it does not.
-func (t *treeOut) one(p, rel string, i *guestv1.FileInfo) (into bool, err error) {
+func (t *treeOut) one(rel string, i *guestv1.FileInfo, open func() (File, error)) (into bool, err error) {
 	switch {
 	case isSpecial(i):
 		t.skips.add(rel, specialKind(i))
@@ -133,15 +160,15 @@ func (t *treeOut) one(p, rel string, i *guestv1.FileInfo) (into bool, err error)
 		_, err := t.out.entry(name, i, 0)
 		return true, err
 	}
-	return false, t.file(p, rel, name, i)
+	return false, t.file(rel, name, i, open)
 }
 
 // file writes a file that may change meanwhile: exactly the size that is
 // announced, cut or filled with zeros.
-func (t *treeOut) file(p, rel, name string, i *guestv1.FileInfo) error {
-	f, err := t.fsys.Open(p, i)
+func (t *treeOut) file(rel, name string, i *guestv1.FileInfo, open func() (File, error)) error {
+	f, err := open()
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) || errdefs.IsInvalidArgument(err) {
+		if isGone(err) || errdefs.IsInvalidArgument(err) {
 			return nil // gone since, or something else now
 		}
 		return t.skips.failed(rel, err)

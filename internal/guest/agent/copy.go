@@ -21,8 +21,7 @@ func (s *files) copy(ctx context.Context, q *guestv1.CopyRequest) (*guestv1.Copy
 	from, to := string(q.GetFrom()), string(q.GetTo())
 	c := &copier{ctx: ctx, overwrite: q.GetOverwrite(), buf: make([]byte, hole), seen: map[fileID]string{}}
 	err := s.goThrough(ctx, q.GetUser(), func(fsys FS) error {
-		c.fsys = fsys
-		return c.copy(from, to, q.GetRecursive())
+		return c.copy(fsys, from, to, q.GetRecursive())
 	}, from, to)
 	return &guestv1.CopyResponse{Entries: c.entries, Skipped: &c.skips.list}, err
 }
@@ -32,13 +31,11 @@ func (s *files) copy(ctx context.Context, q *guestv1.CopyRequest) (*guestv1.Copy
 // privilege bits are dropped.
 type copier struct {
 	ctx       context.Context
-	fsys      FS
 	overwrite bool
 	buf       []byte
 
 	entries uint64
 	skips   skips
-	top     fileID            // directory that is being made; it may lie in the tree
 	seen    map[fileID]string // files with several names, and where the first went
 }
 
@@ -51,8 +48,8 @@ func idOf(i *guestv1.FileInfo) fileID { return fileID{i.GetDev(), i.GetIno()} }
 // further ones each name becomes a file of its own.
 const maxHardLinks = 100_000
 
-func (c *copier) copy(from, to string, recursive bool) error {
-	i, err := c.fsys.Stat(from, false)
+func (c *copier) copy(fsys FS, from, to string, recursive bool) error {
+	i, err := fsys.Stat(from, false)
 	switch {
 	case err != nil:
 		return err
@@ -64,32 +61,47 @@ func (c *copier) copy(from, to string, recursive bool) error {
 		if isSpecial(i) {
 			return notRegular("copy", from, i.GetMode())
 		}
-		return c.one(from, to, i)
+		return c.one(fsys, from, fsys, to, i)
 	}
-	if err := c.dir(to); err != nil {
-		return err
-	}
-	made, err := c.fsys.Stat(to, true)
+	src, err := fsys.Tree(from, false)
 	if err != nil {
 		return err
 	}
-	c.top = idOf(made)
-	w := &walk{fsys: c.fsys, root: from, failed: c.skips.failed}
+	defer src.Close()
+	made, err := c.dir(fsys, to)
+	if err != nil {
+		return err
+	}
+	dst, err := fsys.Tree(to, !made) // a link that was there is followed
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	return c.tree(src, dst, i)
+}
+
+// tree copies what is in src to dst, and what i says of src itself.
+func (c *copier) tree(src, dst Tree, i *guestv1.FileInfo) error {
+	top, err := dst.Stat("", false) // it may lie in the tree
+	if err != nil {
+		return err
+	}
+	w := &walk{fsys: src, failed: c.skips.failed}
 	w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
 		switch {
 		case isSpecial(i):
 			c.skips.add(rel, specialKind(i))
 			return false, nil
-		case idOf(i) == c.top:
-			return false, guest.Errorf(errdefs.ErrInvalidArgument, "copy %s: into itself", from)
+		case idOf(i) == idOf(top):
+			return false, guest.Errorf(errdefs.ErrInvalidArgument, "copy: %s lies in what is copied", rel)
 		}
-		return true, c.skipped(rel, c.one(join(from, rel), join(to, rel), i))
+		return true, c.skipped(rel, c.one(src, rel, dst, rel, i))
 	}
-	w.leave = func(rel string, i *guestv1.FileInfo) error { return c.finish(join(to, rel), i) }
+	w.leave = func(rel string, i *guestv1.FileInfo) error { return finish(dst, rel, i) }
 	if err := w.run(c.ctx, ""); err != nil {
 		return err
 	}
-	return c.finish(to, i)
+	return finish(dst, "", i)
 }
 
 // skipped leaves out what may not be read; that something may not be written
@@ -97,8 +109,8 @@ func (c *copier) copy(from, to string, recursive bool) error {
 func (c *copier) skipped(rel string, err error) error {
 	var unreadable *readError
 	if errors.As(err, &unreadable) {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // gone since
+		if isGone(err) {
+			return nil
 		}
 		return c.skips.failed(rel, unreadable.error)
 	}
@@ -110,48 +122,51 @@ type readError struct{ error }
 
 func (e *readError) Unwrap() error { return e.error }
 
-func (c *copier) one(from, to string, i *guestv1.FileInfo) error {
+func (c *copier) one(src FS, from string, dst FS, to string, i *guestv1.FileInfo) error {
 	c.entries++
 	switch {
 	case isDir(i):
-		return c.dir(to)
+		_, err := c.dir(dst, to)
+		return err
 	case isLink(i):
-		return c.place(to, func(p string) error { return c.fsys.Symlink(string(i.GetTarget()), p) })
+		return c.place(dst, to, func(p string) error { return dst.Symlink(string(i.GetTarget()), p) })
 	}
 	if i.GetNlink() > 1 {
 		if first, ok := c.seen[idOf(i)]; ok {
-			return c.place(to, func(p string) error { return c.fsys.Link(first, p) })
+			return c.place(dst, to, func(p string) error { return dst.Link(first, p) })
 		}
 		if len(c.seen) < maxHardLinks {
 			c.seen[idOf(i)] = to
 		}
 	}
-	return c.place(to, func(p string) error { return c.file(from, p, i) })
+	return c.place(dst, to, func(p string) error { return c.file(src, from, dst, p, i) })
 }
 
-// dir makes a directory that can be filled; finish gives it its mode.
-func (c *copier) dir(to string) error {
-	err := c.fsys.Mkdir(to, 0o700)
+// dir makes a directory that can be filled; finish gives it its mode. With
+// overwrite one may be there already.
+func (c *copier) dir(dst FS, to string) (made bool, err error) {
+	err = dst.Mkdir(to, 0o700)
 	if !c.overwrite || !errors.Is(err, fs.ErrExist) {
-		return err
+		return err == nil, err
 	}
-	i, serr := c.fsys.Stat(to, true)
+	i, serr := dst.Stat(to, true)
 	if serr == nil && isDir(i) {
-		return nil
+		return false, nil
 	}
-	return err
+	return false, err
 }
 
-func (c *copier) finish(p string, i *guestv1.FileInfo) error {
-	if err := c.fsys.Chmod(p, i.GetMode()&permsMask); err != nil {
+// finish gives a directory the mode and the time of what it is a copy of.
+func finish(dst Tree, p string, i *guestv1.FileInfo) error {
+	if err := dst.Chmod(p, i.GetMode()&permsMask); err != nil {
 		return err
 	}
-	return c.fsys.Chtimes(p, time.Unix(0, i.GetMtimeNs()))
+	return dst.Chtimes(p, time.Unix(0, i.GetMtimeNs()))
 }
 
 // place makes something at a path. What is there is replaced at once, when the
 // new thing is complete.
-func (c *copier) place(to string, make func(p string) error) error {
+func (c *copier) place(dst FS, to string, make func(p string) error) error {
 	err := make(to)
 	if !c.overwrite || !errors.Is(err, fs.ErrExist) {
 		return err
@@ -160,28 +175,31 @@ func (c *copier) place(to string, make func(p string) error) error {
 	if err := make(temp); err != nil {
 		return err
 	}
-	if err := c.fsys.Rename(temp, to, true); err != nil {
-		return errors.Join(err, c.fsys.Remove(temp))
+	if err := dst.Rename(temp, to, true); err != nil {
+		return errors.Join(err, dst.Remove(temp))
 	}
 	return nil
 }
 
-func (c *copier) file(from, to string, i *guestv1.FileInfo) error {
-	src, err := c.fsys.Open(from, i)
+func (c *copier) file(src FS, from string, dst FS, to string, i *guestv1.FileInfo) error {
+	r, err := src.Open(from, i)
 	if err != nil {
 		return &readError{err}
 	}
-	defer src.Close()
-	dst, err := c.fsys.Create(to, 0o600, Exclusive)
+	defer r.Close()
+	w, err := dst.Create(to, 0o600, Exclusive)
 	if err != nil {
 		return err
 	}
-	err = copySparse(c.ctx, dst, src, c.buf)
-	if err = errors.Join(err, dst.Close()); err == nil {
-		err = c.finish(to, i)
+	err = copySparse(c.ctx, w, r, c.buf)
+	if err == nil {
+		err = w.Chmod(i.GetMode() & permsMask)
 	}
-	if err != nil {
-		return errors.Join(err, c.fsys.Remove(to))
+	if err == nil {
+		err = w.Chtimes(time.Unix(0, i.GetMtimeNs()))
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		return errors.Join(err, dst.Remove(to))
 	}
 	return nil
 }

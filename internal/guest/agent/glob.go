@@ -50,8 +50,8 @@ func (s *files) glob(ctx context.Context, q *guestv1.GlobRequest) (*guestv1.Glob
 	}
 	a, left, p := new(guestv1.GlobResponse), new(skips), newPage(q.GetLimit())
 	root := string(q.GetPath())
-	why, err := s.look(ctx, q.GetUser(), root, q.GetTimeoutNs(), func(ctx context.Context, fsys FS) error {
-		w := &walk{fsys: fsys, root: root, depth: patterns.depth(), failed: left.failed}
+	visit := func(ctx context.Context, t Tree) error {
+		w := &walk{fsys: t, depth: patterns.depth(), failed: left.failed}
 		w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
 			if exclude.match(rel) {
 				return false, nil
@@ -65,6 +65,9 @@ func (s *files) glob(ctx context.Context, q *guestv1.GlobRequest) (*guestv1.Glob
 			return true, nil
 		}
 		return w.run(ctx, "")
+	}
+	why, err := s.look(ctx, q.GetUser(), root, q.GetTimeoutNs(), func(ctx context.Context, fsys FS) error {
+		return inTree(fsys, root, func(t Tree) error { return visit(ctx, t) })
 	})
 	if err != nil && !errors.Is(err, errStop) {
 		return nil, err

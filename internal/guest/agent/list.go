@@ -67,7 +67,7 @@ func (s *files) list(ctx context.Context, q *guestv1.ListRequest) (*guestv1.List
 	dir := string(q.GetPath())
 	err := s.as(q.GetUser(), func(fsys FS) error {
 		p := newPage(q.GetLimit())
-		w := &walk{fsys: fsys, root: dir, depth: int(max(q.GetDepth(), 1)), failed: ignoreDenied}
+		w := &walk{depth: int(max(q.GetDepth(), 1)), failed: ignoreDenied}
 		w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
 			if p.full() != "" {
 				a.NextCursor = p.entries[len(p.entries)-1].GetPath()
@@ -76,7 +76,10 @@ func (s *files) list(ctx context.Context, q *guestv1.ListRequest) (*guestv1.List
 			p.add(rel, i)
 			return true, nil
 		}
-		err := w.run(ctx, cursor)
+		err := inTree(fsys, dir, func(t Tree) error {
+			w.fsys = t
+			return w.run(ctx, cursor)
+		})
 		a.Entries = p.entries
 		if errors.Is(err, errStop) {
 			err = nil

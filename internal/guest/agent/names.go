@@ -61,6 +61,13 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
+// base is a path's last element, without slashes behind it; "" for the root
+// directory.
+func base(p string) string {
+	p = strings.TrimRight(p, "/")
+	return p[strings.LastIndexByte(p, '/')+1:]
+}
+
 // parent is the directory that a path's last element is in, "." for a relative
 // path of one element.
 func parent(p string) string {

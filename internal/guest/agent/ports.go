@@ -79,6 +79,43 @@ func (s *ports) list(ctx context.Context, _ *guestv1.ListPortsRequest) (*guestv1
 	return &guestv1.ListPortsResponse{Ports: list, Truncated: more}, nil
 }
 
+// serve answers /ports: it takes over the stream for connections, each a stream of
+// a multiplexer on it.
+func (s *ports) serve(w http.ResponseWriter, r *http.Request) {
+	if err := mustUpgrade(r); err != nil {
+		guest.WriteError(w, err)
+		return
+	}
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		guest.WriteError(w, err)
+		return
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, switching); err != nil {
+		return
+	}
+	mux, err := guest.NewPortMux(conn, rw.Reader, false)
+	if err != nil {
+		return
+	}
+	defer mux.Close()
+	calls := http.NewServeMux()
+	calls.HandleFunc("POST "+guest.PathPort, s.connect)
+	calls.HandleFunc("DELETE "+guest.PathPort, s.drop)
+	srv := &http.Server{Handler: calls}
+	defer srv.Close()
+	_ = srv.Serve(mux) // until the stream ends
+}
+
+// mustUpgrade refuses a request for a raw stream that does not say so.
+func mustUpgrade(r *http.Request) error {
+	if r.Header.Get("Upgrade") == guest.Upgrade {
+		return nil
+	}
+	return guest.Errorf(errdefs.ErrInvalidArgument, "the stream must be upgraded to %s", guest.Upgrade)
+}
+
 // connect answers /port: it connects, takes over the stream and passes bytes
 // both ways until one end is gone or both directions have ended.
 func (s *ports) connect(w http.ResponseWriter, r *http.Request) {
@@ -160,8 +197,8 @@ func abort(c PortConn) {
 
 // dial connects.
 func (s *ports) dial(ctx context.Context, r *http.Request) (PortConn, error) {
-	if r.Header.Get("Upgrade") != guest.Upgrade {
-		return nil, guest.Errorf(errdefs.ErrInvalidArgument, "the stream must be upgraded to %s", guest.Upgrade)
+	if err := mustUpgrade(r); err != nil {
+		return nil, err
 	}
 	q := paramsOf(r)
 	port := q.number("port", 1<<16-1, 10)

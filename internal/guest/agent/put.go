@@ -103,13 +103,10 @@ func (u *upload) open(fsys FS) (File, error) {
 		return nil, err
 	}
 	if u.mode != 0 {
-		err = fsys.Chmod(u.path, u.mode)
+		err = f.Chmod(u.mode)
 	}
-	if err == nil && to.set {
-		var p string
-		if p, err = followLinks(fsys, u.path); err == nil {
-			err = to.give(fsys, p)
-		}
+	if err == nil {
+		err = to.giveFile(f)
 	}
 	if err != nil {
 		_ = f.Close()
@@ -141,10 +138,10 @@ func (u *upload) openTemp(fsys FS, to owner) (f File, err error) {
 		return nil, err
 	}
 	// The mode is asked for by name, so the umask must not narrow it.
-	err = fsys.Chmod(u.temp, mode)
+	err = f.Chmod(mode)
 	if err == nil {
-		_ = keep.give(fsys, u.temp)
-		err = to.give(fsys, u.temp)
+		_ = keep.giveFile(f)
+		err = to.giveFile(f)
 	}
 	if err != nil {
 		_ = f.Close()

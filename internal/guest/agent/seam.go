@@ -129,10 +129,13 @@ type FS interface {
 	// Its memory is bounded by limit, not by the directory.
 	Names(path, after string, limit int) (names []string, more bool, err error)
 	Readlink(path string) (string, error)
+	// Tree opens a directory, or with follow a link to one, as a tree.
+	Tree(path string, follow bool) (Tree, error)
 
 	// Open opens a regular file for reading. It never blocks: other types are
-	// refused. known is what Stat has just said of it, nil if it was not asked: it
-	// spares a look.
+	// refused. known is what Stat has just said of it, without following a link,
+	// nil if it was not asked: it spares a look, and a link that took the file's
+	// place is refused.
 	Open(path string, known *guestv1.FileInfo) (File, error)
 	// Create opens a regular file for writing, and makes it with mode if it
 	// does not exist. It never blocks: other types are refused.
@@ -150,11 +153,21 @@ type FS interface {
 	Chtimes(path string, mtime time.Time) error
 	// Rename replaces what is at to only with overwrite.
 	Rename(from, to string, overwrite bool) error
-	// Watch adds a directory to a notifier, and returns its id there: the same one
+	// Watch adds a directory, not a link to one, to a notifier, and returns its id there: the same one
 	// for a directory that was added before.
-	Watch(n Notifier, path string, follow bool) (id int, err error)
+	Watch(n Notifier, path string) (id int, err error)
 	// Remove removes a file or an empty directory.
 	Remove(path string) error
+}
+
+// Tree is a directory with all below it. Its paths begin there, "" is the
+// directory itself, and lead through no link, nor to what one at their end leads
+// to: whoever exchanges directories for links meanwhile leads no call out of the
+// tree. Such a path fails with ELOOP or ENOTDIR. One goroutine uses it, within
+// As, and must close it.
+type Tree interface {
+	FS
+	io.Closer
 }
 
 // Umask is that of the agent: what it takes from the modes of new files must be
@@ -177,6 +190,8 @@ type File interface {
 	io.Seeker
 	Stat() (*guestv1.FileInfo, error)
 	Chmod(mode uint32) error
+	Chown(uid, gid int) error // -1 keeps an id
+	Chtimes(mtime time.Time) error
 	// Truncate sets the size; what is added reads as zeros.
 	Truncate(size int64) error
 }

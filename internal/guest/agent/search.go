@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io/fs"
 	"regexp"
+	"syscall"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -30,7 +30,6 @@ type searcher struct {
 	limit, maxLine   int
 	maxSize          int64
 
-	fsys  FS
 	a     guestv1.SearchResponse
 	room  int // bytes of the answer
 	skips skips
@@ -82,8 +81,7 @@ func (s *files) search(ctx context.Context, q *guestv1.SearchRequest) (*guestv1.
 	}
 	root := string(q.GetPath())
 	why, err := s.look(ctx, q.GetUser(), root, q.GetTimeoutNs(), func(ctx context.Context, fsys FS) error {
-		f.fsys = fsys
-		return f.tree(ctx, root)
+		return f.look(ctx, fsys, root)
 	})
 	if err != nil && !errors.Is(err, errStop) {
 		return nil, err
@@ -95,20 +93,22 @@ func (s *files) search(ctx context.Context, q *guestv1.SearchRequest) (*guestv1.
 	return &f.a, nil
 }
 
-func (s *searcher) tree(ctx context.Context, root string) error {
-	i, err := s.fsys.Stat(root, true)
+// look searches a file, or the tree of a directory.
+func (s *searcher) look(ctx context.Context, fsys FS, p string) error {
+	err := inTree(fsys, p, func(t Tree) error { return s.tree(ctx, t) })
+	if !errors.Is(err, syscall.ENOTDIR) {
+		return err
+	}
+	f, err := fsys.Open(p, nil)
 	if err != nil {
 		return err
 	}
-	if !isDir(i) {
-		f, err := s.fsys.Open(root, i)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		return s.file(ctx, "", f)
-	}
-	w := &walk{fsys: s.fsys, root: root, failed: s.skips.failed}
+	defer f.Close()
+	return s.file(ctx, "", f)
+}
+
+func (s *searcher) tree(ctx context.Context, t Tree) error {
+	w := &walk{fsys: t, failed: s.skips.failed}
 	w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
 		switch {
 		case s.exclude.match(rel):
@@ -119,9 +119,9 @@ func (s *searcher) tree(ctx context.Context, root string) error {
 			s.skips.add(rel, "size")
 			return false, nil
 		}
-		f, err := s.fsys.Open(join(root, rel), i)
+		f, err := t.Open(rel, i)
 		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
+			if isGone(err) {
 				return false, nil
 			}
 			return false, s.skips.failed(rel, err)

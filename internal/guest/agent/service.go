@@ -26,6 +26,7 @@ func (s *session) handler() http.Handler {
 	guest.Handle(mux, "Ping", s.ping)
 	guest.Handle(mux, "ProbeStream", s.probeStream)
 	guest.Handle(mux, "KillAll", s.killAll)
+	guest.Handle(mux, "Configure", s.configure)
 	mux.HandleFunc("POST "+guest.UnaryPrefix+"Quiesce", s.quiesce)
 	mux.HandleFunc("POST "+guest.PathExec, s.serveExec)
 	mux.HandleFunc("POST "+guest.PathAttach, s.serveAttach)
@@ -48,8 +49,7 @@ func (s *session) handler() http.Handler {
 	mux.HandleFunc("GET "+guest.PathTar, f.getArchive)
 	mux.HandleFunc("PUT "+guest.PathTar, f.putArchive)
 	guest.Handle(mux, "ListPorts", s.ports.list)
-	mux.HandleFunc("POST "+guest.PathPort, s.ports.connect)
-	mux.HandleFunc("DELETE "+guest.PathPort, s.ports.drop)
+	mux.HandleFunc("POST "+guest.PathPorts, s.ports.serve)
 	return mux
 }
 
@@ -151,6 +151,16 @@ func (s *session) probeStream(_ context.Context, q *guestv1.ProbeStreamRequest) 
 		return nil, fmt.Errorf("probe the host: %w", err)
 	}
 	return &guestv1.ProbeStreamResponse{Echoed: b}, nil
+}
+
+func (s *session) configure(_ context.Context, q *guestv1.ConfigureRequest) (*guestv1.ConfigureResponse, error) {
+	if q.GetConfig() == nil {
+		return nil, guest.Errorf(errdefs.ErrInvalidArgument, "there is no configuration")
+	}
+	if err := s.agent.configure(q.GetConfig()); err != nil {
+		return nil, err
+	}
+	return new(guestv1.ConfigureResponse), nil
 }
 
 func (s *session) killAll(context.Context, *guestv1.KillAllRequest) (*guestv1.KillAllResponse, error) {

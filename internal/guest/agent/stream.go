@@ -24,8 +24,8 @@ const (
 // serveFrames answers /exec and /attach: it takes over the connection, reads
 // the first frame and follows the exec that open makes of it.
 func (s *session) serveFrames(w http.ResponseWriter, r *http.Request, want guest.FrameType, open func([]byte) (*reader, error)) {
-	if r.Header.Get("Upgrade") != guest.Upgrade {
-		guest.WriteError(w, guest.Errorf(errdefs.ErrInvalidArgument, "the stream must be upgraded to %s", guest.Upgrade))
+	if err := mustUpgrade(r); err != nil {
+		guest.WriteError(w, err)
 		return
 	}
 	conn, rw, err := http.NewResponseController(w).Hijack()

@@ -17,19 +17,18 @@ import (
 	"agentbox/internal/guest"
 )
 
-// tarIn unpacks an archive that nobody vouches for. Nothing is made outside
-// root: names with "..", absolute names, and names that lead through a link are
+// tarIn unpacks an archive that nobody vouches for. Nothing is made outside the
+// tree: names with "..", absolute names, and names that lead through a link are
 // refused, whatever is there already. The entries belong to the user who
 // unpacks; privilege bits are dropped.
 type tarIn struct {
-	fsys FS
+	fsys Tree
 	ctx  context.Context
-	root string
 	o    ExtractOptions
 	buf  []byte
 
 	bytes, entries int64
-	checked        string   // directory, below root, that is known to be one
+	checked        string   // directory that is known to be one
 	dirs           []tarDir // they get their times at the end
 }
 
@@ -151,9 +150,9 @@ func isSparse(h *tar.Header) bool {
 func (t *tarIn) parents(h *tar.Header, elements []string) (string, error) {
 	rel := strings.Join(elements, "/")
 	if rel == t.checked {
-		return path.Join(t.root, rel), nil
+		return rel, nil
 	}
-	p := t.root
+	p := ""
 	for _, e := range elements {
 		p = path.Join(p, e)
 		i, err := t.fsys.Stat(p, false)
@@ -208,11 +207,13 @@ func (t *tarIn) file(h *tar.Header, p string, body io.Reader) error {
 	if mode := uint32(h.Mode) & permsMask; err == nil && mode&Umask != 0 {
 		err = f.Chmod(mode) // which the umask narrowed
 	}
+	if err == nil {
+		err = f.Chtimes(h.ModTime)
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		_ = t.fsys.Remove(p)
-		return err
 	}
-	return t.fsys.Chtimes(p, h.ModTime)
+	return err
 }
 
 // clear removes a file or link that an entry replaces.
@@ -240,14 +241,14 @@ func (t *tarIn) link(h *tar.Header, p string, make func() error) error {
 	return make()
 }
 
-// hardLink links to another entry: below root, through no link, a regular file.
+// hardLink links to another entry of the tree: through no link, a regular file.
 func (t *tarIn) hardLink(h *tar.Header, p string) error {
 	elements, ok := clean(h.Linkname)
 	if !ok || len(elements) <= t.o.Strip {
 		return errors.New("the hard link leads outside of the target")
 	}
 	elements = elements[t.o.Strip:]
-	old := t.root
+	old := ""
 	var i *guestv1.FileInfo
 	for n, e := range elements {
 		old = path.Join(old, e)

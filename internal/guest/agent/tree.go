@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"strings"
+	"path"
+	"slices"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -26,10 +27,10 @@ func (s *files) mkdir(_ context.Context, q *guestv1.MkdirRequest) (*guestv1.Mkdi
 		if q.GetParents() {
 			return mkdirAll(fsys, p, mode, owner)
 		}
-		if err := fsys.Mkdir(p, mode); err != nil {
-			return err
+		if !owner.set {
+			return fsys.Mkdir(p, mode)
 		}
-		return owner.give(fsys, p)
+		return inTree(fsys, parent(p), func(t Tree) error { return mkdirFor(t, base(p), mode, owner) })
 	}, p)
 }
 
@@ -56,6 +57,13 @@ func (o owner) give(fsys FS, p string) error {
 	return fsys.Chown(p, o.uid, o.gid)
 }
 
+func (o owner) giveFile(f File) error {
+	if !o.set {
+		return nil
+	}
+	return f.Chown(o.uid, o.gid)
+}
+
 // mkdirAll makes a directory and its parents. What is there already must be a
 // directory or a link to one, and keeps its owner.
 func mkdirAll(fsys FS, p string, mode uint32, to owner) error {
@@ -73,18 +81,32 @@ func mkdirAll(fsys FS, p string, mode uint32, to owner) error {
 		}
 		missing = append(missing, p)
 	}
-	for len(missing) > 0 {
-		p := missing[len(missing)-1]
-		missing = missing[:len(missing)-1]
-		err := fsys.Mkdir(p, mode)
-		if err == nil {
-			err = to.give(fsys, p)
-		}
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
+	if len(missing) == 0 {
+		return nil
 	}
-	return nil
+	return inTree(fsys, p, func(t Tree) error {
+		rel := "."
+		for _, m := range slices.Backward(missing) {
+			name := base(m)
+			rel = path.Join(rel, name) // no link is among what was missing
+			if name == "." || name == ".." {
+				continue
+			}
+			if err := mkdirFor(t, rel, mode, to); err != nil && !errors.Is(err, fs.ErrExist) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// mkdirFor makes a directory and gives it away, below where nobody can put a link
+// in its place between the two.
+func mkdirFor(t Tree, p string, mode uint32, to owner) error {
+	if err := t.Mkdir(p, mode); err != nil {
+		return err
+	}
+	return to.give(t, p)
 }
 
 func (s *files) move(_ context.Context, q *guestv1.MoveRequest) (*guestv1.MoveResponse, error) {
@@ -106,24 +128,31 @@ func (s *files) remove(ctx context.Context, q *guestv1.RemoveRequest) (*guestv1.
 
 // removeAll removes a tree without following links.
 func removeAll(ctx context.Context, fsys FS, p string) error {
-	p = strings.TrimRight(p, "/") // with a slash a link at the end would be followed
-	if p == "" {
+	name := base(p)
+	switch name {
+	case "":
 		return guest.Errorf(errdefs.ErrInvalidArgument, "the root directory can't be removed")
+	case ".", "..":
+		return guest.Errorf(errdefs.ErrInvalidArgument, "remove %s: a path that ends in . or .. is not removed with what is below", p)
 	}
-	i, err := fsys.Stat(p, false)
+	return inTree(fsys, parent(p), func(t Tree) error { return removeBelow(ctx, t, name) })
+}
+
+func removeBelow(ctx context.Context, t Tree, name string) error {
+	i, err := t.Stat(name, false)
 	if err != nil {
 		return err
 	}
 	if !isDir(i) {
-		return fsys.Remove(p)
+		return t.Remove(name)
 	}
 	gone := func(rel string) error {
-		if err := fsys.Remove(join(p, rel)); !errors.Is(err, fs.ErrNotExist) {
+		if err := t.Remove(join(name, rel)); !isGone(err) {
 			return err
 		}
 		return nil
 	}
-	w := &walk{fsys: fsys, root: p}
+	w := &walk{fsys: t, root: name}
 	w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
 		if isDir(i) {
 			return true, nil
@@ -134,7 +163,7 @@ func removeAll(ctx context.Context, fsys FS, p string) error {
 	if err := w.run(ctx, ""); err != nil {
 		return err
 	}
-	return fsys.Remove(p)
+	return t.Remove(name)
 }
 
 func (s *files) chmod(ctx context.Context, q *guestv1.ChmodRequest) (*guestv1.ChmodResponse, error) {
@@ -164,29 +193,39 @@ func (s *files) chown(ctx context.Context, q *guestv1.ChownRequest) (*guestv1.Ch
 	})
 }
 
-// change applies f to a path, and to what is below it if that is asked for. f
-// says whether it changed something; i is nil for the path itself.
+// change applies f to a path, and to what is below a directory if that is asked
+// for. f says whether it changed something; i is nil for the path itself.
 func (s *files) change(ctx context.Context, user, p string, recursive bool, changed *uint64,
 	f func(fsys FS, p string, i *guestv1.FileInfo) (bool, error),
 ) error {
 	return s.goThrough(ctx, user, func(fsys FS) error {
-		if _, err := f(fsys, p, nil); err != nil {
-			return err
-		}
-		*changed++
-		if i, err := fsys.Stat(p, false); err != nil || !recursive || !isDir(i) {
-			return err
-		}
-		w := &walk{fsys: fsys, root: p}
-		w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
-			did, err := f(fsys, join(p, rel), i)
-			if errors.Is(err, fs.ErrNotExist) {
-				return false, nil // gone since
-			}
+		one := func(fsys FS, p string, i *guestv1.FileInfo) error {
+			did, err := f(fsys, p, i)
 			if did && err == nil {
 				*changed++
 			}
-			return true, err
+			return err
+		}
+		if !recursive {
+			return one(fsys, p, nil)
+		}
+		t, err := fsys.Tree(p, false)
+		if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
+			return one(fsys, p, nil) // a file, or a link
+		}
+		if err != nil {
+			return err
+		}
+		defer t.Close()
+		if err := one(t, "", nil); err != nil {
+			return err
+		}
+		w := &walk{fsys: t}
+		w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
+			if err := one(t, rel, i); !isGone(err) {
+				return true, err
+			}
+			return false, nil
 		}
 		return w.run(ctx, "")
 	}, p)

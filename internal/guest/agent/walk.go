@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+	"syscall"
 
 	guestv1 "agentbox/internal/gen/guest/v1"
 )
@@ -14,8 +15,8 @@ import (
 // of its own, and of a directory only some names at a time, so that neither depth
 // nor width of a tree cost the agent more than that.
 type walk struct {
-	fsys  FS
-	root  string // a directory, or a link to one
+	fsys  Tree
+	root  string // a directory of the tree
 	depth int    // levels below root; 0: all
 
 	// enter is called for each entry with its path below root, and says whether
@@ -25,7 +26,7 @@ type walk struct {
 	leave func(rel string, i *guestv1.FileInfo) error
 	// failed decides about entries that can't be examined and directories that
 	// can't be read: the error that it returns ends the walk. Nil: any does. What
-	// is gone meanwhile is no failure.
+	// is gone meanwhile is no failure, see isGone.
 	failed func(rel string, err error) error
 
 	stack []level
@@ -121,13 +122,28 @@ func (w *walk) visit(rel string) error {
 }
 
 func (w *walk) fail(rel string, err error) error {
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
+	if err == nil || isGone(err) {
 		return nil
 	}
 	if w.failed == nil {
 		return err
 	}
 	return w.failed(rel, err)
+}
+
+// isGone tells that what was seen in a tree is there no more: it was removed, or
+// something else, such as a link, took the place of it or of a directory above.
+func isGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENOTDIR)
+}
+
+// inTree runs f on the tree of a directory, or of what a link leads to.
+func inTree(fsys FS, dir string, f func(Tree) error) error {
+	t, err := fsys.Tree(dir, true)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(t), t.Close())
 }
 
 // skips collects what a call left out.

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"strings"
-	"syscall"
 
 	"github.com/containerd/errdefs"
 
@@ -81,14 +80,7 @@ func (t *watcher) start(ctx context.Context) (err error) {
 		return err
 	}
 	err = t.files.as(t.user, func(fsys FS) error {
-		i, err := fsys.Stat(t.root, true)
-		switch {
-		case err != nil:
-			return err
-		case !isDir(i):
-			return &fs.PathError{Op: "watch", Path: t.root, Err: syscall.ENOTDIR}
-		}
-		return t.follow(ctx, fsys, "", false)
+		return inTree(fsys, t.root, func(tree Tree) error { return t.follow(ctx, tree, "", false) })
 	}, t.root)
 	if err != nil {
 		return errors.Join(err, t.notifier.Close())
@@ -111,12 +103,11 @@ func (t *watcher) stop() {
 // follow watches a directory and, if that is asked for, those below. found tells
 // of what is in them: it may have come before the watch. A directory that can't
 // be followed ends the start of a watch, and is told as an overflow later.
-func (t *watcher) follow(ctx context.Context, fsys FS, rel string, found bool) error {
-	if err := t.add(fsys, rel); err != nil || !t.recursive {
+func (t *watcher) follow(ctx context.Context, tree Tree, rel string, found bool) error {
+	if err := t.add(tree, rel); err != nil || !t.recursive {
 		return err
 	}
-	root := join(t.root, rel)
-	w := &walk{fsys: fsys, root: root}
+	w := &walk{fsys: tree, root: rel}
 	w.failed = func(sub string, err error) error {
 		if errors.Is(err, fs.ErrPermission) {
 			return nil // what the user can't read is not watched
@@ -131,11 +122,11 @@ func (t *watcher) follow(ctx context.Context, fsys FS, rel string, found bool) e
 		if !isDir(i) {
 			return false, nil
 		}
-		err := t.add(fsys, at)
+		err := t.add(tree, at)
 		switch {
 		case err == nil:
 			return true, nil
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		case isGone(err), errors.Is(err, fs.ErrPermission):
 			return false, nil
 		}
 		return false, err
@@ -143,11 +134,11 @@ func (t *watcher) follow(ctx context.Context, fsys FS, rel string, found bool) e
 	return w.run(ctx, "")
 }
 
-func (t *watcher) add(fsys FS, rel string) error {
+func (t *watcher) add(tree Tree, rel string) error {
 	if len(t.paths) >= maxWatched {
 		return guest.Errorf(errdefs.ErrResourceExhausted, "watch %s: more than %d directories", t.root, maxWatched)
 	}
-	id, err := fsys.Watch(t.notifier, join(t.root, rel), rel == "")
+	id, err := tree.Watch(t.notifier, rel)
 	if err != nil {
 		return err
 	}
@@ -198,8 +189,10 @@ func (t *watcher) change(ctx context.Context, c Change, rel string) {
 	case guestv1.WatchKind_WATCH_KIND_RENAME:
 		t.leave(rel)
 	case guestv1.WatchKind_WATCH_KIND_CREATE:
-		err := t.files.as(t.user, func(fsys FS) error { return t.follow(ctx, fsys, rel, true) })
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		err := t.files.as(t.user, func(fsys FS) error {
+			return inTree(fsys, t.root, func(tree Tree) error { return t.follow(ctx, tree, rel, true) })
+		})
+		if err != nil && !isGone(err) && !errors.Is(err, fs.ErrPermission) {
 			t.queue.add(guestv1.WatchKind_WATCH_KIND_OVERFLOW, rel)
 		}
 	}

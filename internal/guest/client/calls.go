@@ -43,6 +43,15 @@ func (s *Session) ProbeStream(ctx context.Context, payload []byte) ([]byte, erro
 	return a.GetEchoed(), nil
 }
 
+// Configure tells the agent what it must know anew; what runs goes on. An agent
+// that was built before there was the call is NotImplemented.
+func (s *Session) Configure(ctx context.Context, c *guestv1.GuestConfig) error {
+	if err := s.call(ctx, "Configure", &guestv1.ConfigureRequest{Config: c}, new(guestv1.ConfigureResponse)); err != nil {
+		return fmt.Errorf("configure the guest: %w", err)
+	}
+	return nil
+}
+
 // KillAll ends every process in the sandbox but the agent and returns how many
 // there were.
 func (s *Session) KillAll(ctx context.Context) (int, error) {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-
 	"strings"
 	"sync"
 	"time"
@@ -57,6 +56,7 @@ const maxProcessName = 64
 // closed in one direction.
 type Conn struct {
 	*guest.Duplex
+	s      *Session
 	stream *stream
 	port   int
 	id     string
@@ -88,21 +88,74 @@ func (s *Session) dialPort(ctx context.Context, port int) (*Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	c, err := s.open()
+	all, err := s.portMux(ctx)
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, c.abort)
 	id := ids.Hex(portIDLen)
-	r, err := upgrade(c, fmt.Sprintf("%s?port=%d&id=%s", guest.PathPort, port, id))
-	if !stop() {
+	c, r, err := all.raw(ctx, fmt.Sprintf("%s?port=%d&id=%s", guest.PathPort, port, id))
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{Duplex: guest.NewDuplex(c, r), s: s, stream: c, port: port, id: id}, nil
+}
+
+// portStreams holds the multiplexer of connections to ports. The place in the
+// channel is who may look at it.
+type portStreams struct {
+	place chan struct{}
+	cur   *streams
+}
+
+func newPortStreams() portStreams { return portStreams{place: make(chan struct{}, 1)} }
+
+// portMux begins the multiplexer with the first connection, and another one when
+// the guest broke it.
+func (s *Session) portMux(ctx context.Context) (*streams, error) {
+	p := &s.ports
+	select {
+	case p.place <- struct{}{}:
+		defer func() { <-p.place }()
+	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	if p.cur != nil && !p.cur.mux.IsClosed() {
+		return p.cur, nil
+	}
+	c, r, err := s.raw(ctx, guest.PathPorts)
+	if err != nil {
+		return nil, err
+	}
+	mux, err := guest.NewPortMux(c, r, true)
 	if err != nil {
 		c.abort()
 		return nil, err
 	}
-	return &Conn{Duplex: guest.NewDuplex(c, r), stream: c, port: port, id: id}, nil
+	p.cur = &streams{mux: mux}
+	s.tasks.Go(func() {
+		_, _ = mux.Accept() // nothing until the end: the guest has no reason to open one
+		_ = mux.Close()
+		c.abort()
+	})
+	return p.cur, nil
+}
+
+// raw opens a stream and has it upgraded. The context bounds that only.
+func (s *streams) raw(ctx context.Context, path string) (*stream, *bufio.Reader, error) {
+	c, err := s.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, c.abort)
+	r, err := upgrade(c, path)
+	if !stop() {
+		return nil, nil, context.Cause(ctx)
+	}
+	if err != nil {
+		c.abort()
+		return nil, nil, err
+	}
+	return c, r, nil
 }
 
 // upgrade asks for a raw stream and returns the reader of what the guest sends
@@ -141,26 +194,26 @@ func (c *Conn) Close() error {
 // for an answer.
 func (c *Conn) drop() {
 	if !c.Ended() {
-		go c.stream.s.dropPort(c.id)
+		go c.s.dropPort(c.stream.of, c.id)
 	}
 }
 
 // maxDrops is how many drops are under way. Each is a stream beside that of its
 // connection, and the guest finishes both late when it is busy: without a bound,
 // a client that closes all its connections at once would hold more streams than
-// guest.MaxGuestStreams, and end the session.
+// guest.MaxGuestStreams, and end the multiplexer.
 const maxDrops = 4
 
-func (s *Session) dropPort(id string) {
+func (s *Session) dropPort(of *streams, id string) {
 	select {
 	case s.drops <- struct{}{}:
 		defer func() { <-s.drops }()
 	case <-s.done:
 		return
 	}
-	c, err := s.open()
+	c, err := of.open()
 	if err != nil {
-		return // the session is over, and with it the connection
+		return // the multiplexer is over, and with it the connection
 	}
 	defer c.abort()
 	_ = c.SetDeadline(time.Now().Add(callTimeout))

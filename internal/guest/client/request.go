@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/hashicorp/yamux"
 	"google.golang.org/protobuf/proto"
 
 	guestv1 "agentbox/internal/gen/guest/v1"
@@ -33,25 +35,43 @@ const (
 	maxErrorBody = 64 << 10
 )
 
+// streams are those of one multiplexer.
+type streams struct {
+	mux  *yamux.Session
+	used atomic.Int64 // that this end opened and uses
+}
+
 // stream is a stream that this end opened.
 type stream struct {
 	net.Conn
-	s    *Session
+	of   *streams
 	once sync.Once
 }
 
 // open opens a stream to the guest.
-func (s *Session) open() (*stream, error) {
+func (s *streams) open() (*stream, error) {
 	s.used.Add(1)
-	err := s.checkStreams()
+	err := s.check()
 	if err == nil {
 		var c net.Conn
 		if c, err = s.mux.Open(); err == nil {
-			return &stream{Conn: c, s: s}, nil
+			return &stream{Conn: c, of: s}, nil
 		}
 	}
 	s.used.Add(-1)
 	return nil, fmt.Errorf("open a stream to the guest: %w: %w", errdefs.ErrUnavailable, err)
+}
+
+var errTooManyStreams = errors.New("the guest holds too many streams")
+
+// check ends the multiplexer when the guest holds too many streams. Those that
+// were closed here but not there count as well: yamux keeps them.
+func (s *streams) check() error {
+	if s.mux.NumStreams()-int(s.used.Load()) <= guest.MaxGuestStreams {
+		return nil
+	}
+	_ = s.mux.Close()
+	return errTooManyStreams
 }
 
 // abort closes the stream and wakes who waits on it: yamux's Close alone leaves
@@ -59,7 +79,7 @@ func (s *Session) open() (*stream, error) {
 func (c *stream) abort() {
 	_ = c.SetDeadline(past)
 	_ = c.Close()
-	c.once.Do(func() { c.s.used.Add(-1) })
+	c.once.Do(func() { c.of.used.Add(-1) })
 }
 
 // boundedReader fails when more than left bytes are read; left may be raised.
@@ -208,10 +228,13 @@ func Told(err error) bool {
 func decodeError(r *http.Response) error {
 	b, err := io.ReadAll(io.LimitReader(r.Body, maxErrorBody))
 	m := new(guestv1.Error)
-	if err != nil || proto.Unmarshal(b, m) != nil || m.GetCode() == "" {
-		return fmt.Errorf("%w: the guest answered with status %d", errdefs.ErrInternal, r.StatusCode)
+	switch {
+	case err == nil && proto.Unmarshal(b, m) == nil && m.GetCode() != "":
+		return guest.DecodeError(m)
+	case r.StatusCode == http.StatusNotFound: // not in the words of a call
+		return fmt.Errorf("%w: the guest's agent is older than the call", errdefs.ErrNotImplemented)
 	}
-	return guest.DecodeError(m)
+	return fmt.Errorf("%w: the guest answered with status %d", errdefs.ErrInternal, r.StatusCode)
 }
 
 // call makes a unary call.

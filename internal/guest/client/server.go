@@ -1,7 +1,6 @@
 package client
 
 import (
-	"errors"
 	"io"
 	"log"
 	"net"
@@ -13,8 +12,6 @@ import (
 // discardLog takes what net/http has to say about requests of the guest.
 var discardLog = log.New(io.Discard, "", 0)
 
-var errTooManyStreams = errors.New("the guest holds too many streams")
-
 // listener accepts the streams that the guest opens.
 type listener struct{ s *Session }
 
@@ -23,17 +20,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, l.s.checkStreams()
-}
-
-// checkStreams ends the session when the guest holds too many streams. Those
-// that were closed here but not there count as well: yamux keeps them.
-func (s *Session) checkStreams() error {
-	if s.mux.NumStreams()-int(s.used.Load()) <= guest.MaxGuestStreams {
-		return nil
-	}
-	_ = s.mux.Close()
-	return errTooManyStreams
+	return c, l.s.check()
 }
 
 func (l *listener) Close() error   { return nil } // the session closes the mux

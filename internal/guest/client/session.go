@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/hashicorp/yamux"
 
 	guestv1 "agentbox/internal/gen/guest/v1"
 	"agentbox/internal/guest"
@@ -35,13 +34,13 @@ type Options struct {
 // Session is one connection to the agent of a sandbox. Its methods may be
 // called from any goroutine.
 type Session struct {
-	mux   *yamux.Session
+	streams
 	conn  *hostConn
 	reply *guestv1.HelloReply
 	tasks sync.WaitGroup // goroutines of the session
 	srv   *http.Server
 
-	used    atomic.Int64  // streams that this end opened and uses
+	ports   portStreams
 	drops   chan struct{} // places of drops of connections
 	closing atomic.Bool
 	done    chan struct{}
@@ -68,7 +67,7 @@ func New(ctx context.Context, conn net.Conn, o Options) (*Session, error) {
 	if e, ok := conn.(interface{ Established() }); ok {
 		e.Established() // the back end may end the stream before
 	}
-	s := &Session{conn: &hostConn{Conn: conn}, reply: reply, drops: make(chan struct{}, maxDrops), done: make(chan struct{})}
+	s := &Session{conn: &hostConn{Conn: conn}, reply: reply, ports: newPortStreams(), drops: make(chan struct{}, maxDrops), done: make(chan struct{})}
 	s.mux, err = guest.NewMux(s.conn, true)
 	if err != nil {
 		conn.Close()

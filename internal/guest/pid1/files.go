@@ -48,16 +48,12 @@ func (s *files) As(user string, f func(agent.FS) error) error {
 }
 
 func (s *fileSystem) Stat(p string, follow bool) (*guestv1.FileInfo, error) {
-	flags := unix.AT_SYMLINK_NOFOLLOW
-	if follow {
-		flags = 0
-	}
 	var st unix.Stat_t
-	err := s.at(p, func(dir int, p string) error { return unix.Fstatat(dir, p, &st, flags) })
+	err := s.at(p, func(dir int, p string) error { return unix.Fstatat(dir, p, &st, s.statFlags(follow)) })
 	if err != nil {
-		return nil, pathError("stat", p, err)
+		return nil, s.pathError("stat", p, err)
 	}
-	i := s.info(&st)
+	i := s.users.info(&st)
 	i.Path, i.Name = []byte(p), []byte(path.Base(p))
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
 		target, err := s.Readlink(p)
@@ -69,12 +65,12 @@ func (s *fileSystem) Stat(p string, follow bool) (*guestv1.FileInfo, error) {
 	return i, nil
 }
 
-func (s *fileSystem) info(st *unix.Stat_t) *guestv1.FileInfo {
+func (u *users) info(st *unix.Stat_t) *guestv1.FileInfo {
 	i := &guestv1.FileInfo{
 		Mode: st.Mode, Uid: st.Uid, Gid: st.Gid, Size: st.Size, Nlink: uint32(st.Nlink), Ino: st.Ino, Dev: st.Dev,
 		MtimeNs: st.Mtim.Nano(), AtimeNs: st.Atim.Nano(), CtimeNs: st.Ctim.Nano(),
 	}
-	i.User, i.Group = s.users.names(st.Uid, st.Gid)
+	i.User, i.Group = u.names(st.Uid, st.Gid)
 	return i
 }
 
@@ -87,45 +83,55 @@ func (s *fileSystem) Readlink(p string) (target string, err error) {
 		}
 		return err
 	})
-	return target, pathError("readlink", p, err)
+	return target, s.pathError("readlink", p, err)
 }
 
 func (s *fileSystem) Mkdir(p string, mode uint32) error {
-	return pathError("mkdir", p, s.at(p, func(dir int, p string) error { return unix.Mkdirat(dir, p, mode) }))
+	return s.pathError("mkdir", p, s.at(p, func(dir int, p string) error { return unix.Mkdirat(dir, p, mode) }))
 }
 
 func (s *fileSystem) Symlink(target, p string) error {
 	err := s.at(p, func(dir int, p string) error { return unix.Symlinkat(target, dir, p) })
-	return linkError("symlink", target, p, err)
+	return s.linkError("symlink", target, p, err)
 }
 
 func (s *fileSystem) Link(old, p string) error {
-	return linkError("link", old, p, s.atBoth(old, p, func(from int, old string, to int, p string) error {
+	return s.linkError("link", old, p, s.atBoth(old, p, func(from int, old string, to int, p string) error {
 		return unix.Linkat(from, old, to, p, 0)
 	}))
 }
 
 func (s *fileSystem) Chmod(p string, mode uint32) error {
-	return pathError("chmod", p, s.at(p, func(dir int, p string) error { return unix.Fchmodat(dir, p, mode, 0) }))
+	return s.pathError("chmod", p, s.at(p, func(dir int, name string) error {
+		if s.tree != nil {
+			return chmodAt(dir, name, mode)
+		}
+		return unix.Fchmodat(dir, name, mode, 0)
+	}))
 }
 
 func (s *fileSystem) Chown(p string, uid, gid int) error {
-	return pathError("chown", p, s.at(p, func(dir int, p string) error {
-		return unix.Fchownat(dir, p, uid, gid, unix.AT_SYMLINK_NOFOLLOW)
+	return s.pathError("chown", p, s.at(p, func(dir int, p string) error {
+		return unix.Fchownat(dir, p, uid, gid, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH)
 	}))
 }
 
 func (s *fileSystem) Owner(spec string) (uid, gid int, err error) { return s.users.owner(spec) }
 
 func (s *fileSystem) Chtimes(p string, mtime time.Time) error {
-	t := unix.NsecToTimespec(mtime.UnixNano())
-	return pathError("chtimes", p, s.at(p, func(dir int, p string) error {
-		return unix.UtimesNanoAt(dir, p, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW)
+	return s.pathError("chtimes", p, s.at(p, func(dir int, p string) error {
+		return unix.UtimesNanoAt(dir, p, atTime(mtime), unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH)
 	}))
 }
 
+// atTime is a time as utimensat(2) takes it, for access and change.
+func atTime(t time.Time) []unix.Timespec {
+	spec := unix.NsecToTimespec(t.UnixNano())
+	return []unix.Timespec{spec, spec}
+}
+
 func (s *fileSystem) Rename(from, to string, overwrite bool) error {
-	return linkError("rename", from, to, s.atBoth(from, to, func(fromDir int, from string, toDir int, to string) error {
+	return s.linkError("rename", from, to, s.atBoth(from, to, func(fromDir int, from string, toDir int, to string) error {
 		if overwrite {
 			return unix.Renameat(fromDir, from, toDir, to)
 		}
@@ -143,7 +149,7 @@ func (s *fileSystem) Rename(from, to string, overwrite bool) error {
 }
 
 func (s *fileSystem) Remove(p string) error {
-	return pathError("remove", p, s.at(p, func(dir int, p string) error {
+	return s.pathError("remove", p, s.at(p, func(dir int, p string) error {
 		err := unix.Unlinkat(dir, p, 0)
 		if err == nil {
 			return nil

@@ -29,6 +29,7 @@ func Init(build string) error {
 		return err
 	}
 	unix.Umask(agent.Umask)
+	warn(boundSockets())
 	groups, err := openCgroups()
 	if err != nil {
 		warn(err) // commands run without, and /proc shows their trees

@@ -33,19 +33,17 @@ func (s *files) Notify() (agent.Notifier, error) {
 const watchMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
 
-func (s *fileSystem) Watch(n agent.Notifier, p string, follow bool) (id int, err error) {
-	mask := uint32(watchMask)
-	if !follow {
-		mask |= unix.IN_DONT_FOLLOW
+func (s *fileSystem) Watch(n agent.Notifier, p string) (id int, err error) {
+	dir, err := s.open(p, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return 0, s.pathError("watch", p, err)
 	}
-	err = s.at(p, func(dir int, rel string) error {
-		if dir != unix.AT_FDCWD {
-			return unix.ENAMETOOLONG // there is no call that takes a directory
-		}
-		id, err = unix.InotifyAddWatch(n.(*notifier).fd, rel, mask)
+	defer unix.Close(dir)
+	err = retry(func() error {
+		id, err = unix.InotifyAddWatch(n.(*notifier).fd, byDescriptor(dir), watchMask)
 		return err
 	})
-	return id, pathError("watch", p, err)
+	return id, s.pathError("watch", p, err)
 }
 
 func (n *notifier) Remove(id int) { _, _ = unix.InotifyRmWatch(n.fd, uint32(id)) }

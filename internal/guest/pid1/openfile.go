@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -19,7 +20,7 @@ import (
 func (s *fileSystem) Names(p, after string, limit int) ([]string, bool, error) {
 	fd, err := s.open(p, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return nil, false, pathError("open", p, err)
+		return nil, false, s.pathError("open", p, err)
 	}
 	d := os.NewFile(uintptr(fd), p)
 	defer d.Close()
@@ -38,10 +39,11 @@ func (s *fileSystem) Names(p, after string, limit int) ([]string, bool, error) {
 }
 
 func (s *fileSystem) Open(p string, known *guestv1.FileInfo) (agent.File, error) {
-	if known.GetMode()&unix.S_IFMT != unix.S_IFREG {
-		if err := s.look(p, unix.O_RDONLY); err != nil {
-			return nil, err
-		}
+	if known.GetMode()&unix.S_IFMT == unix.S_IFREG {
+		return s.regular(p, unix.O_RDONLY|unix.O_NOFOLLOW, 0)
+	}
+	if err := s.look(p, unix.O_RDONLY); err != nil {
+		return nil, err
 	}
 	return s.regular(p, unix.O_RDONLY, 0)
 }
@@ -75,14 +77,14 @@ func (s *fileSystem) Create(p string, mode uint32, how agent.CreateMode) (agent.
 // a FIFO is not woken.
 func (s *fileSystem) look(p string, flags int) error {
 	var st unix.Stat_t
-	err := s.at(p, func(dir int, p string) error { return unix.Fstatat(dir, p, &st, 0) })
+	err := s.at(p, func(dir int, p string) error { return unix.Fstatat(dir, p, &st, s.statFlags(true)) })
 	switch {
 	case err == nil:
-		return mustBeRegular(p, st.Mode)
+		return mustBeRegular(s.name(p), st.Mode)
 	case flags&unix.O_CREAT != 0:
 		return nil // the open tells whether it can be made
 	}
-	return pathError("open", p, err)
+	return s.pathError("open", p, err)
 }
 
 // regular opens a file and refuses what is not a regular one: now nobody can
@@ -90,18 +92,18 @@ func (s *fileSystem) look(p string, flags int) error {
 func (s *fileSystem) regular(p string, flags int, mode uint32) (agent.File, error) {
 	fd, err := s.open(p, flags, mode)
 	if err != nil {
-		return nil, pathError("open", p, err)
+		return nil, s.pathError("open", p, err)
 	}
-	f := &file{fd, p, s}
+	f := &file{fd, s.name(p), s.users}
 	if flags&unix.O_EXCL != 0 {
 		return f, nil // new, so it is one
 	}
 	i, err := f.Stat()
 	if err == nil {
-		err = mustBeRegular(p, i.GetMode())
+		err = mustBeRegular(f.name, i.GetMode())
 	}
 	if err == nil && i.GetSize() == 0 && ownProc(fd) {
-		err = pathError("open", p, unix.EACCES)
+		err = pathError("open", f.name, unix.EACCES)
 	}
 	if err != nil {
 		_ = f.Close()
@@ -135,9 +137,9 @@ func ownProc(fd int) bool {
 // file is an open regular file. It is used by one goroutine at a time. Not an
 // os.File: that would ask the kernel two more things about each descriptor.
 type file struct {
-	fd   int
-	name string
-	s    *fileSystem
+	fd    int
+	name  string
+	users *users
 }
 
 func (f *file) Read(p []byte) (n int, err error) {
@@ -182,12 +184,20 @@ func (f *file) Chmod(mode uint32) error {
 	return pathError("chmod", f.name, unix.Fchmod(f.fd, mode))
 }
 
+func (f *file) Chown(uid, gid int) error {
+	return pathError("chown", f.name, unix.Fchown(f.fd, uid, gid))
+}
+
+func (f *file) Chtimes(mtime time.Time) error {
+	return pathError("chtimes", f.name, unix.UtimesNanoAt(f.fd, "", atTime(mtime), unix.AT_EMPTY_PATH))
+}
+
 func (f *file) Stat() (*guestv1.FileInfo, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(f.fd, &st); err != nil {
 		return nil, pathError("stat", f.name, err)
 	}
-	return f.s.info(&st), nil
+	return f.users.info(&st), nil
 }
 
 // Close may be called again.

@@ -16,12 +16,16 @@ import (
 type fileSystem struct {
 	users *users
 	dir   string // where relative paths begin
+	tree  *tree  // where all paths begin, and stay; nil: they are resolved as usual
 }
 
 // at calls f with p as a system call takes it: relative to a directory. A path
 // that is longer than the kernel allows (trees may be deeper than that) is gone
 // in steps. f is called again when a signal broke it off.
 func (s *fileSystem) at(p string, f func(dir int, p string) error) error {
+	if s.tree != nil {
+		return s.tree.at(p, f)
+	}
 	if !path.IsAbs(p) {
 		p = s.dir + "/" + p // not Join: it would resolve ".." before links
 	}
@@ -46,6 +50,9 @@ func (s *fileSystem) at(p string, f func(dir int, p string) error) error {
 
 // atBoth is at for calls that take two paths.
 func (s *fileSystem) atBoth(p, q string, f func(pDir int, p string, qDir int, q string) error) error {
+	if s.tree != nil {
+		return s.tree.both(p, q, f)
+	}
 	return s.at(p, func(pDir int, p string) error {
 		return s.at(q, func(qDir int, q string) error { return f(pDir, p, qDir, q) })
 	})
@@ -63,11 +70,51 @@ func openAt(dir int, p string, flags int, mode uint32) (fd int, err error) {
 
 // open opens a path; see openAt.
 func (s *fileSystem) open(p string, flags int, mode uint32) (fd int, err error) {
-	err = s.at(p, func(dir int, p string) error {
-		fd, err = openAt(dir, p, flags, mode)
+	err = s.at(p, func(dir int, name string) error {
+		switch {
+		case s.tree == nil:
+		case name == "":
+			dir, name, flags = unix.AT_FDCWD, byDescriptor(dir), flags&^unix.O_NOFOLLOW
+		default:
+			flags |= unix.O_NOFOLLOW
+		}
+		fd, err = openAt(dir, name, flags, mode)
 		return err
 	})
 	return fd, err
+}
+
+// statFlags are those of a look at a file; in a tree no link is followed.
+func (s *fileSystem) statFlags(follow bool) int {
+	if follow && s.tree == nil {
+		return unix.AT_EMPTY_PATH
+	}
+	return unix.AT_EMPTY_PATH | unix.AT_SYMLINK_NOFOLLOW
+}
+
+// name is a path as errors have it.
+func (s *fileSystem) name(p string) string {
+	switch {
+	case s.tree == nil:
+		return p
+	case p == "":
+		return s.tree.path
+	}
+	return strings.TrimSuffix(s.tree.path, "/") + "/" + p
+}
+
+func (s *fileSystem) pathError(op, p string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return pathError(op, s.name(p), err)
+}
+
+func (s *fileSystem) linkError(op, from, to string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &os.LinkError{Op: op, Old: s.name(from), New: s.name(to), Err: err}
 }
 
 func pathError(op, p string, err error) error {
@@ -75,13 +122,6 @@ func pathError(op, p string, err error) error {
 		return nil
 	}
 	return &fs.PathError{Op: op, Path: p, Err: err}
-}
-
-func linkError(op, from, to string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &os.LinkError{Op: op, Old: from, New: to, Err: err}
 }
 
 // retry repeats a call that a signal broke off.

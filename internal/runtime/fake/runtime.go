@@ -23,7 +23,10 @@ type Runtime struct {
 	events *runtime.Events
 }
 
-var _ runtime.Runtime = (*Runtime)(nil)
+var (
+	_ runtime.Runtime = (*Runtime)(nil)
+	_ runtime.Resizer = (*Runtime)(nil)
+)
 
 // Capabilities implements runtime.Runtime.
 func (r *Runtime) Capabilities() runtime.Capabilities {
@@ -98,6 +101,23 @@ func (r *Runtime) Stop(ctx context.Context, id string) error {
 		b.halt()
 		b.saved, b.disk = b.disk, nil
 		b.info.State, b.info.Saved = sandbox.Stopped, time.Now()
+		return nil
+	})
+}
+
+// Resize implements runtime.Resizer.
+func (r *Runtime) Resize(ctx context.Context, id string, l sandbox.Limits) error {
+	return r.with(ctx, "resize", id, func(b *box) error {
+		if err := b.info.Limits.CheckResize(l); err != nil {
+			return err
+		}
+		if b.info.State != sandbox.Live && b.info.State != sandbox.Stopped {
+			return b.wrongState()
+		}
+		b.info.Limits, b.spec.Limits = l, l
+		if b.machine != nil {
+			b.machine.sys.SetMaxProcs(l.Pids)
+		}
 		return nil
 	})
 }

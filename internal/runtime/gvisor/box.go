@@ -57,7 +57,7 @@ func (b *box) takeUp() (err error) {
 		return err
 	}
 	if b.rec.State == sandbox.Stopped {
-		if b.rec.Starting || b.rec.Process != (procID{}) {
+		if b.hasRemains() {
 			return b.rest() // killed at the end of Stop or in Start
 		}
 		return nil

@@ -17,6 +17,7 @@ import (
 
 	"agentbox/internal/cgroup"
 	"agentbox/internal/cleanup"
+	"agentbox/internal/failpoint"
 	"agentbox/internal/guest"
 	"agentbox/internal/ids"
 	"agentbox/internal/runtime"
@@ -45,15 +46,25 @@ func (r *Runtime) Create(ctx context.Context, spec runtime.Spec) (err error) {
 	}
 	defer b.mu.Unlock()
 	defer func() { err = errors.Join(err, undo.Run()) }()
-	if err := b.boot(spec, ""); err != nil {
-		return fmt.Errorf("create sandbox %s: %w", ids.Short(spec.ID), err)
-	}
-	b.rec.State = sandbox.Created
-	if err := b.rec.save(b.dir); err != nil {
+	if err := b.create(spec); err != nil {
 		return fmt.Errorf("create sandbox %s: %w", ids.Short(spec.ID), err)
 	}
 	undo.Release()
 	return nil
+}
+
+func (b *box) create(spec runtime.Spec) error {
+	if err := failpoint.CreateBox.Hit(); err != nil {
+		return err
+	}
+	if err := b.boot(spec, ""); err != nil {
+		return err
+	}
+	b.rec.State = sandbox.Created
+	if err := b.rec.save(b.dir); err != nil {
+		return err
+	}
+	return failpoint.CreateCreated.Hit()
 }
 
 // makeBox makes the box of a new sandbox, locked, with its directory and its
@@ -115,6 +126,9 @@ func (b *box) boot(spec runtime.Spec, saved string) (err error) {
 	if b.group, err = b.r.opts.Cgroups.Create(b.rec.ID, cgroup.Limits{Memory: l.Memory, Pids: l.Pids}); err != nil {
 		return err
 	}
+	if err := failpoint.EngineGroup.Hit(); err != nil {
+		return err
+	}
 	oci := b.r.newSpec(spec)
 	if err := writeBundle(b.dir, oci); err != nil {
 		return err
@@ -132,6 +146,9 @@ func (b *box) boot(spec runtime.Spec, saved string) (err error) {
 	})
 	if err != nil {
 		return b.explain(fmt.Errorf("start the sandbox process: %w", err))
+	}
+	if err := failpoint.EngineBooted.Hit(); err != nil {
+		return b.explain(err)
 	}
 	if b.rec.Process, err = identify(b.c.Sandbox.Getpid()); err != nil {
 		return b.explain(err)
@@ -247,6 +264,9 @@ func (b *box) start(ctx context.Context) error {
 	}
 	if err := b.c.Start(b.conf); err != nil {
 		return b.explain(fmt.Errorf("run the agent: %w", err))
+	}
+	if err := failpoint.CreateAgent.Hit(); err != nil {
+		return b.explain(err)
 	}
 	return b.started()
 }

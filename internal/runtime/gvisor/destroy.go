@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"agentbox/internal/failpoint"
 	"agentbox/internal/ids"
 	"agentbox/internal/sandbox"
 )
@@ -42,6 +43,9 @@ func (b *box) destroy() error {
 	if err := b.clear(); err != nil {
 		return err
 	}
+	if err := failpoint.DestroyCleared.Hit(); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(b.dir); err != nil {
 		return fmt.Errorf("remove the sandbox's directory: %w", err)
 	}
@@ -55,7 +59,13 @@ func (b *box) destroy() error {
 func (b *box) clear() error {
 	b.stopWatch()
 	b.hangUp()
-	if err := errors.Join(b.endProcess(), b.removeState(), b.removeGroup()); err != nil {
+	if err := b.endProcess(); err != nil {
+		return err
+	}
+	if err := failpoint.EngineKilled.Hit(); err != nil {
+		return err
+	}
+	if err := errors.Join(b.removeState(), b.removeGroup()); err != nil {
 		return err
 	}
 	if b.rec.Reason == sandbox.ReasonCrashed {

@@ -63,6 +63,7 @@ var (
 	_ runtime.Runtime     = (*Runtime)(nil)
 	_ runtime.Suspender   = (*Runtime)(nil)
 	_ runtime.StatsReader = (*Runtime)(nil)
+	_ runtime.Resizer     = (*Runtime)(nil)
 )
 
 // New opens the back end and takes up the sandboxes that are in Options.Dir.

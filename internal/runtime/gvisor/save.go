@@ -19,6 +19,7 @@ import (
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
 
+	"agentbox/internal/failpoint"
 	"agentbox/internal/sandbox"
 )
 
@@ -94,6 +95,9 @@ func (b *box) writeSave(ctx context.Context, number int) (s *save, err error) {
 	w := &saveWriter{dir: dir, bounds: bounds(b.rec.Limits), sums: map[string]savedFile{}}
 	if err := w.layer(ctx, b); err != nil {
 		return nil, fmt.Errorf("save the files: %w", err)
+	}
+	if err := failpoint.StopWritten.Hit(); err != nil {
+		return nil, err
 	}
 	// The pages are read once more while a helper looks at the tree.
 	pages := make(chan error, 1)

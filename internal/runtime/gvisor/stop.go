@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"agentbox/internal/failpoint"
 	"agentbox/internal/guest"
 	"agentbox/internal/ids"
 	"agentbox/internal/sandbox"
@@ -34,6 +35,9 @@ func (r *Runtime) Stop(ctx context.Context, id string) error {
 // is what decides: until it names the new save the sandbox runs, and the save
 // before is the last good one.
 func (b *box) stop(ctx context.Context) error {
+	if !b.gone && b.rec.State == sandbox.Stopped && b.hasRemains() {
+		return b.rest() // which failed before
+	}
 	if err := errors.Join(ctx.Err(), b.must(sandbox.Live)); err != nil {
 		return err
 	}
@@ -41,11 +45,17 @@ func (b *box) stop(ctx context.Context) error {
 	if err := b.killAll(ctx); err != nil {
 		return b.explain(err)
 	}
+	if err := failpoint.StopKilled.Hit(); err != nil {
+		return err
+	}
 	number := 1
 	if b.rec.Saved != nil {
 		number = b.rec.Saved.Number + 1
 	}
 	s, err := b.writeSave(ctx, number)
+	if err == nil {
+		err = failpoint.StopSaved.Hit()
+	}
 	if err != nil {
 		return errors.Join(b.explain(err), b.sweepSaves())
 	}
@@ -54,6 +64,9 @@ func (b *box) stop(ctx context.Context) error {
 	b.rec.State, b.rec.Saved = sandbox.Stopped, s
 	if err := b.rec.saveSynced(b.dir); err != nil {
 		return errors.Join(err, b.takeBack(before))
+	}
+	if err := failpoint.StopSealed.Hit(); err != nil {
+		return err
 	}
 	return b.rest()
 }
@@ -77,6 +90,10 @@ func (b *box) rest() error {
 	b.rec.Process, b.rec.Starting = procID{}, false
 	return b.rec.save(b.dir)
 }
+
+// hasRemains reports whether a stopped sandbox may have more than its record and
+// its save.
+func (b *box) hasRemains() bool { return b.rec.Starting || b.rec.Process != (procID{}) }
 
 // hangUp ends the streams to the agent.
 func (b *box) hangUp() {
@@ -163,7 +180,10 @@ func (b *box) restart(ctx context.Context) error {
 	if err := b.rec.save(b.dir); err != nil {
 		return err
 	}
-	if err := b.bootSaved(ctx, dir); err != nil {
+	if err = failpoint.StartBegun.Hit(); err == nil {
+		err = b.bootSaved(ctx, dir)
+	}
+	if err != nil {
 		err = b.explain(err)
 		b.rec.State = sandbox.Stopped
 		return errors.Join(err, b.rest())
@@ -181,7 +201,13 @@ func (b *box) bootSaved(ctx context.Context, dir string) error {
 	if err := bounded(ctx, b.c.WaitFSRestore); err != nil {
 		return fmt.Errorf("read the saved files: %w", err)
 	}
+	if err := failpoint.StartRestored.Hit(); err != nil {
+		return err
+	}
 	if err := guest.SendKey(b.conn, b.rec.Key); err != nil {
+		return err
+	}
+	if err := failpoint.StartKeyed.Hit(); err != nil {
 		return err
 	}
 	// The agent waits for a session from here on. A helper that came earlier
@@ -196,6 +222,9 @@ func (b *box) bootSaved(ctx context.Context, dir string) error {
 	}
 	defer note.Close()
 	if err := b.runHelper(ctx, helper{verb: "apply-attrs", caps: attrsCaps, files: []*os.File{note}}); err != nil {
+		return err
+	}
+	if err := failpoint.StartApplied.Hit(); err != nil {
 		return err
 	}
 	b.rec.Starting = false

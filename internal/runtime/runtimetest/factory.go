@@ -50,6 +50,7 @@ func RunSeam(t *testing.T, f Factory) {
 		{"SecondAttachReplacesFirst", testSecondAttach},
 		{"Reopen", testReopen},
 		{"Close", testClose},
+		{"Resize", testResize},
 		{"StopKeepsFiles", testStop},
 		{"StopCycles", testStopCycles},
 		{"StopThenCrash", testStopThenCrash},

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"reflect"
 	"sync"
 	"time"
 
@@ -46,6 +47,7 @@ type Parts struct {
 	Sandboxes Sandboxes
 	Images    Images
 	Inside    Inside
+	Repeats   Repeats
 	// Defaults of limits that a request does not name, as the operator set them.
 	Defaults sandbox.Limits
 	// Draining is closed when the server begins to stop: streams that would go on
@@ -142,6 +144,7 @@ func route[I, O any](a *API, op huma.Operation, r server.Route, f func(ctx conte
 	registry := a.huma.OpenAPI().Components.Schemas
 	op.Metadata = map[string]any{routeKey: r, registryKey: registry}
 	op.MaxBodyBytes = -1 // the router bounds bodies
+	op.Middlewares = append(op.Middlewares, a.oneQuery)
 	op.Security = []map[string][]string{{"bearer": {}}, {"header": {}}}
 	responses := errorResponses(registry)
 	maps.Copy(responses, op.Responses)
@@ -165,12 +168,20 @@ func route[I, O any](a *API, op huma.Operation, r server.Route, f func(ctx conte
 	})
 }
 
+// schemaOf refers to the schema of a type, for an answer that an operation's types
+// don't tell.
+func schemaOf[T any](a *API) *huma.Schema {
+	t := reflect.TypeFor[T]()
+	return a.huma.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
+}
+
 var ours sync.Once
 
-// useOurErrors makes huma answer in our form. It asks through variables of its
-// package, which are set once.
+// useOurErrors makes huma answer in our form, and take names as they are written.
+// It asks through variables of its package, which are set once.
 func useOurErrors() {
 	ours.Do(func() {
+		huma.ValidateStrictCasing = true // a name in two cases would be one name twice
 		huma.NewError = func(status int, msg string, errs ...error) huma.StatusError { return problemOf(nil, status, msg, errs) }
 		huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
 			return problemOf(ctx, status, msg, errs)

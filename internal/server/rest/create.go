@@ -17,24 +17,29 @@ import (
 // NewSandbox is what a sandbox is to be. What is left out has the server's
 // default.
 type NewSandbox struct {
-	Image          string            `json:"image,omitempty" maxLength:"512" doc:"Name of an image that the server has."`
-	Name           string            `json:"name,omitempty" maxLength:"128" doc:"Your name for it, unique among your sandboxes."`
-	Labels         map[string]string `json:"labels,omitempty"`
-	Env            map[string]string `json:"env,omitempty" doc:"Added to the image's environment."`
-	User           string            `json:"user,omitempty" maxLength:"128" doc:"Who commands run as, instead of the image's user."`
-	Workdir        string            `json:"workdir,omitempty" maxLength:"4095" doc:"Where commands run, instead of the image's directory."`
-	Memory         *Size             `json:"memory,omitempty"`
-	CPUs           *float64          `json:"cpus,omitempty" doc:"Cores, such as 0.5."`
-	Disk           *Size             `json:"disk,omitempty"`
-	Shm            *Size             `json:"shm,omitempty"`
-	Pids           *int64            `json:"pids,omitempty" doc:"Processes and threads."`
-	IdleTimeout    *Duration         `json:"idle_timeout,omitempty"`
-	Lifetime       *Duration         `json:"lifetime,omitempty"`
-	NetworkEnabled Bool              `json:"network_enabled,omitempty"`
-	Network        *NewNetwork       `json:"network,omitempty"`
-	Ports          []PublishedPort   `json:"ports,omitempty" maxItems:"64"`
-	Volumes        []Mount           `json:"volumes,omitempty" maxItems:"64"`
-	OnIdle         string            `json:"on_idle,omitempty" enum:"destroy,stop" doc:"What becomes of it after idle_timeout. Default: destroy."`
+	Image   string            `json:"image,omitempty" maxLength:"512" doc:"Name of an image that the server has."`
+	Name    string            `json:"name,omitempty" maxLength:"128" doc:"Your name for it, unique among your sandboxes."`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Env     map[string]string `json:"env,omitempty" doc:"Added to the image's environment."`
+	User    string            `json:"user,omitempty" maxLength:"128" doc:"Who commands run as, instead of the image's user."`
+	Workdir string            `json:"workdir,omitempty" maxLength:"4095" doc:"Where commands run, instead of the image's directory."`
+	NewLimits
+	IdleTimeout    *Duration       `json:"idle_timeout,omitempty"`
+	Lifetime       *Duration       `json:"lifetime,omitempty"`
+	NetworkEnabled Bool            `json:"network_enabled,omitempty"`
+	Network        *NewNetwork     `json:"network,omitempty"`
+	Ports          []PublishedPort `json:"ports,omitempty" maxItems:"32" doc:"Ports of the sandbox that the server's machine offers on its loopback interface, for as long as the sandbox runs."`
+	Volumes        []Mount         `json:"volumes,omitempty" maxItems:"64"`
+	OnIdle         string          `json:"on_idle,omitempty" enum:"destroy,stop" doc:"What becomes of it after idle_timeout. Default: destroy."`
+}
+
+// NewLimits are limits that a caller chooses.
+type NewLimits struct {
+	Memory *Size  `json:"memory,omitempty"`
+	CPUs   *Float `json:"cpus,omitempty" doc:"Cores, such as 0.5."`
+	Disk   *Size  `json:"disk,omitempty" doc:"Of written files, /tmp included."`
+	Shm    *Size  `json:"shm,omitempty" doc:"Of /dev/shm."`
+	Pids   *Int   `json:"pids,omitempty" doc:"Processes and threads."`
 }
 
 // NewNetwork is what a sandbox is to reach.
@@ -100,16 +105,20 @@ func (a *API) request(b *NewSandbox) (sandbox.CreateRequest, error) {
 	if err := unsupportedYet(b); err != nil {
 		return r, err
 	}
-	if err := limits(b, &r.Limits); err != nil {
+	var err error
+	if r.Limits, err = b.chosen(); err != nil {
 		return r, err
+	}
+	for _, p := range b.Ports {
+		r.Ports = append(r.Ports, sandbox.Port{Guest: uint16(p.Guest.Value), Host: uint16(p.Host.Value)}) // the document bounds them
 	}
 	r.IdleTimeout, r.Lifetime = span(b.IdleTimeout), span(b.Lifetime)
 	return r, nil
 }
 
-// limits takes over what the caller chose. A zero is none that a caller can
-// choose, and stands for the default below.
-func limits(b *NewSandbox, l *sandbox.Limits) error {
+// chosen is what the caller chose. A zero is none that a caller can choose, and
+// stands for the default below.
+func (b *NewLimits) chosen() (l sandbox.Limits, err error) {
 	for _, f := range []struct {
 		name  string
 		asked *Size
@@ -121,21 +130,21 @@ func limits(b *NewSandbox, l *sandbox.Limits) error {
 			continue
 		}
 		if f.asked.Bytes == 0 {
-			return tooSmall(f.name)
+			return l, tooSmall(f.name)
 		}
 		*f.to = f.asked.Bytes
 	}
 	if b.CPUs != nil {
-		if l.CPUs = *b.CPUs; l.CPUs == 0 {
-			return tooSmall("cpus")
+		if l.CPUs = b.CPUs.Value; l.CPUs == 0 {
+			return l, tooSmall("cpus")
 		}
 	}
 	if b.Pids != nil {
-		if l.Pids = *b.Pids; l.Pids == 0 {
-			return tooSmall("pids")
+		if l.Pids = b.Pids.Value; l.Pids == 0 {
+			return l, tooSmall("pids")
 		}
 	}
-	return nil
+	return l, nil
 }
 
 func tooSmall(field string) error {
@@ -161,8 +170,6 @@ func unsupportedYet(b *NewSandbox) error {
 	switch {
 	case b.NetworkEnabled.Value, b.Network != nil && (b.Network.Mode != "" && b.Network.Mode != "none" || len(b.Network.Allow) > 0):
 		return sandbox.Refuse(errdefs.ErrNotImplemented, "this server gives sandboxes no network: network.mode can be none only")
-	case len(b.Ports) > 0:
-		return sandbox.Refuse(errdefs.ErrNotImplemented, "this server can't publish ports of sandboxes")
 	case len(b.Volumes) > 0:
 		return sandbox.Refuse(errdefs.ErrNotImplemented, "this server has no volumes")
 	}

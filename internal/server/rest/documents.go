@@ -55,10 +55,10 @@ var pageText string
 // anything else from elsewhere.
 func (a *API) page() []byte {
 	t := template.Must(template.New("docs").Funcs(template.FuncMap{
-		"fields": a.fields, "type": typeName, "css": func() template.CSS { return template.CSS(style) },
+		"fields": a.fields, "fieldsOf": fieldsOf, "type": typeName, "css": func() template.CSS { return template.CSS(style) },
 	}).Parse(pageText))
 	var b bytes.Buffer
-	data := map[string]any{"Info": a.huma.OpenAPI().Info, "Operations": a.operations(), "Codes": server.Codes()}
+	data := map[string]any{"Info": a.huma.OpenAPI().Info, "Operations": a.operations(), "Types": a.types(), "Codes": server.Codes()}
 	if err := t.Execute(&b, data); err != nil {
 		return []byte("the documentation could not be made: see /openapi.json") // a test holds the template
 	}
@@ -85,6 +85,17 @@ type field struct {
 	Required        bool
 }
 
+// types are the objects that the document names.
+func (a *API) types() map[string]*huma.Schema {
+	all := map[string]*huma.Schema{}
+	for name, s := range a.huma.OpenAPI().Components.Schemas.Map() {
+		if len(s.Properties) > 0 {
+			all[name] = s
+		}
+	}
+	return all
+}
+
 // fields are those of an object, or of the object that a reference names.
 func (a *API) fields(content map[string]*huma.MediaType) []field {
 	if content["application/json"] == nil {
@@ -94,6 +105,10 @@ func (a *API) fields(content map[string]*huma.MediaType) []field {
 	if s.Ref != "" {
 		s = a.huma.OpenAPI().Components.Schemas.SchemaFromRef(s.Ref)
 	}
+	return fieldsOf(s)
+}
+
+func fieldsOf(s *huma.Schema) []field {
 	var all []field
 	for name, p := range s.Properties {
 		all = append(all, field{name, typeName(p), p.Description, slices.Contains(s.Required, name)})
@@ -103,15 +118,22 @@ func (a *API) fields(content map[string]*huma.MediaType) []field {
 }
 
 func typeName(s *huma.Schema) string {
+	forms, _ := s.Extensions["anyOf"].([]map[string]any) // see anyOf
 	switch {
 	case s.Ref != "":
 		return s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]
 	case s.Type == "array" && s.Items != nil:
 		return "list of " + typeName(s.Items)
 	case len(s.Enum) > 0:
-		return fmt.Sprint(s.Enum...)
+		return strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(s.Enum), "["), "]")
 	case s.Format != "":
 		return s.Format
+	case len(forms) > 0:
+		var names []string
+		for _, f := range forms {
+			names = append(names, fmt.Sprint(f["type"]))
+		}
+		return strings.Join(names, " or ")
 	case s.Type == "":
 		return "value"
 	default:

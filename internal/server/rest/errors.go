@@ -40,8 +40,13 @@ func (p *FormProblem) Error() string { return p.Detail[0].Msg }
 // GetStatus is the HTTP status.
 func (p *FormProblem) GetStatus() int { return http.StatusUnprocessableEntity }
 
-// maxInput bounds what an error repeats of a request, in bytes of JSON.
-const maxInput = 256
+// Bounds of what an error tells: how much it repeats of one value, in bytes of
+// JSON, how much of a name, and of how many fields it speaks.
+const (
+	maxInput  = 256
+	maxName   = 128
+	maxFields = 32
+)
 
 // problemOf turns what huma found into an answer: the wrong form is a
 // FormProblem, a value that is not allowed a Problem that names the field.
@@ -66,8 +71,12 @@ func sortOut(ctx huma.Context, errs []error) huma.StatusError {
 	var form []*FieldError
 	var value *server.Problem
 	for _, err := range errs {
+		if len(form) == maxFields {
+			break
+		}
 		f, v := classify(ctx, err)
 		if f != nil {
+			f.Loc = clipped(f.Loc)
 			form = append(form, f)
 		} else if value == nil {
 			value = v
@@ -130,6 +139,11 @@ func classify(ctx huma.Context, err error) (*FieldError, *server.Problem) {
 	if name := missing(e.Message); name != "" {
 		return &FieldError{Type: "missing", Loc: append(loc, name), Msg: name + " is missing"}, nil
 	}
+	if e.Message == "invalid integer" {
+		if p := outOfRange(ctx.Operation(), loc, e.Value); p != nil {
+			return nil, p
+		}
+	}
 	for _, f := range forms {
 		if f.huma == e.Message {
 			return &FieldError{Type: f.kind, Loc: loc, Msg: f.msg + suggestion(ctx.Operation(), f.kind, loc), Input: short(e.Value)}, nil
@@ -148,6 +162,24 @@ func classify(ctx huma.Context, err error) (*FieldError, *server.Problem) {
 	p := server.NewProblem(server.CodeInvalidValue, fmt.Sprintf("invalid %s: %s", field, e.Message))
 	p.Field, p.Allowed = field, strings.TrimPrefix(e.Message, "expected ")
 	return nil, p
+}
+
+// outOfRange is the answer to a parameter that is a whole number and none that
+// our types can hold; nil: it is no number.
+func outOfRange(op *huma.Operation, loc []any, value any) *server.Problem {
+	text, _ := value.(string)
+	name, _ := loc[len(loc)-1].(string)
+	if digits := strings.TrimPrefix(text, "-"); digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return nil
+	}
+	p := server.NewProblem(server.CodeInvalidValue, "invalid "+name+": the number is out of range")
+	p.Field, p.Allowed = name, "a whole number that is not as large"
+	for _, q := range op.Parameters {
+		if q.Name == name && q.Schema.Minimum != nil && q.Schema.Maximum != nil {
+			p.Allowed = fmt.Sprintf("%v to %v", *q.Schema.Minimum, *q.Schema.Maximum)
+		}
+	}
+	return p
 }
 
 // missing is the name of a field that had to be there.
@@ -191,6 +223,9 @@ func location(s string) []any {
 func suggestion(op *huma.Operation, kind string, loc []any) string {
 	word, ok := loc[len(loc)-1].(string)
 	if kind != "extra_forbidden" || !ok {
+		return ""
+	}
+	if len(word) > maxName {
 		return ""
 	}
 	if like := nearest.Name(word, known(op, loc)); like != "" {
@@ -241,10 +276,44 @@ func deref(op *huma.Operation, s *huma.Schema) *huma.Schema {
 
 // short is v if it is fit to be repeated.
 func short(v any) any {
+	if room(v, maxInput) < 0 {
+		return nil // too much to be worth writing down
+	}
 	if b, err := json.Marshal(v); err != nil || len(b) > maxInput {
 		return nil
 	}
 	return v
+}
+
+// room is what is left of n bytes behind v, which needs at least what is counted;
+// it looks no further than they reach.
+func room(v any, n int) int {
+	switch v := v.(type) {
+	case string:
+		n -= len(v)
+	case []any:
+		for i := 0; i < len(v) && n >= 0; i++ {
+			n = room(v[i], n-1)
+		}
+	case map[string]any:
+		for name, one := range v {
+			if n -= len(name) + 1; n < 0 {
+				break
+			}
+			n = room(one, n)
+		}
+	}
+	return n
+}
+
+// clipped bounds the names in a place.
+func clipped(loc []any) []any {
+	for i, part := range loc {
+		if name, ok := part.(string); ok && len(name) > maxName {
+			loc[i] = strings.ToValidUTF8(name[:maxName], "") + "…"
+		}
+	}
+	return loc
 }
 
 // errorResponses are documented for every route.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -21,7 +22,8 @@ import (
 
 // Execs are what the routes about commands need; manager.Manager has it.
 type Execs interface {
-	StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, key string) (*manager.Exec, error)
+	StartOnce(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, once sandbox.Once) (*manager.Exec, error)
+	Recall(ctx context.Context, c sandbox.Caller, id string, once sandbox.Once) ([]byte, error)
 	Attach(ctx context.Context, c sandbox.Caller, id, execID string, stdout, stderr int64, out client.Output) (*manager.Exec, error)
 	execReader
 	execControl
@@ -49,6 +51,9 @@ func registerExec(a *API, m Execs, s *sessionRoutes) {
 	route(a, huma.Operation{
 		OperationID: "execute", Method: http.MethodPost, Path: "/sandboxes/{id}/execute", Summary: "Run a command and wait for its end", Tags: tags,
 		Description: "A command that fails is a result. When the client goes away the command runs on, and its result is kept for an hour under its exec_id. With detach the answer comes at once, with status 202.",
+		Responses: map[string]*huma.Response{"202": {
+			Description: "It runs.", Content: map[string]*huma.MediaType{"application/json": {Schema: schemaOf[ExecResult](a)}},
+		}},
 	}, server.Route{MaxBody: server.MaxDataBody}, x.execute)
 	routeReply(a, huma.Operation{
 		OperationID: "execute-stream", Method: http.MethodPost, Path: "/sandboxes/{id}/execute/stream", Summary: "Run a command and follow its output", Tags: tags,
@@ -101,7 +106,7 @@ type Command struct {
 	Workdir     string            `json:"workdir,omitempty" maxLength:"4095" doc:"Where; default: the sandbox's directory."`
 	Env         map[string]string `json:"env,omitempty" doc:"Added to the sandbox's environment."`
 	User        string            `json:"user,omitempty" maxLength:"128" doc:"Who runs it, a name or number, optionally with :group; default: the sandbox's user."`
-	Stdin       string            `json:"stdin,omitempty" doc:"Its input, as a text."`
+	Stdin       string            `json:"stdin,omitempty" doc:"Its input, as a text. A request has at most 16 MiB; more goes to the stdin of the command."`
 	StdinBase64 []byte            `json:"stdin_base64,omitempty" doc:"Its input, as bytes, instead of stdin."`
 	OpenStdin   Bool              `json:"open_stdin,omitempty" doc:"Leave its input open behind stdin: more comes by execs/{exec}/stdin, or from a terminal."`
 	Timeout     *Duration         `json:"timeout,omitempty" doc:"After it the command and all that it started is killed. Default: an hour, at most 24 hours; for a detached command none."`
@@ -109,8 +114,8 @@ type Command struct {
 	Detach      Bool              `json:"detach,omitempty" doc:"Don't wait for it, and let it run on when its client is gone."`
 	Disconnect  string            `json:"on_disconnect,omitempty" enum:"kill,keep" doc:"What becomes of it when its client is gone: kill it, unless somebody follows it within 5 s, or keep it. Default: keep; for a stream that is not detached kill."`
 	TTY         Bool              `json:"tty,omitempty" doc:"Give it a terminal; stderr is then part of stdout."`
-	Cols        uint16            `json:"cols,omitempty" doc:"Columns of the terminal; default 80."`
-	Rows        uint16            `json:"rows,omitempty" doc:"Rows of the terminal; default 24."`
+	Cols        Int               `json:"cols,omitzero" minimum:"0" maximum:"65535" doc:"Columns of the terminal; default 80."`
+	Rows        Int               `json:"rows,omitzero" minimum:"0" maximum:"65535" doc:"Rows of the terminal; default 24."`
 	Session     string            `json:"session,omitempty" maxLength:"128" doc:"Run it in this shell session; its directory, user and environment hold then."`
 }
 
@@ -120,7 +125,7 @@ func (q *Command) command() (cmd sandbox.Command, stdin io.Reader, err error) {
 		return cmd, nil, &sandbox.InvalidError{Field: "command", Allowed: "a command line, or a program and its arguments"}
 	}
 	cmd = sandbox.Command{
-		Argv: q.Command.argv, Shell: q.Command.shell, Dir: q.Workdir, User: q.User, TTY: q.TTY.Value, Cols: q.Cols, Rows: q.Rows,
+		Argv: q.Command.argv, Shell: q.Command.shell, Dir: q.Workdir, User: q.User, TTY: q.TTY.Value, Cols: uint16(q.Cols.Value), Rows: uint16(q.Rows.Value),
 	}
 	if cmd.Env, err = environment(q.Env); err != nil {
 		return cmd, nil, err
@@ -183,6 +188,7 @@ func environment(env map[string]string) ([]string, error) {
 type executeInput struct {
 	SandboxID
 	Encoding
+	Repeatable
 	Accept string `header:"Accept" doc:"Of a stream: text/event-stream; profile=process-api gives frames without names and ids, {type, data} and {type: exit, exit_code}, for clients of that API."`
 	Body   Command
 }
@@ -207,6 +213,13 @@ func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeI
 	if err != nil {
 		return nil, err
 	}
+	once, err := in.once("execute")
+	if err != nil {
+		return nil, err
+	}
+	if out, err := x.recall(ctx, c, in.ID, once); out != nil || err != nil {
+		return out, err
+	}
 	merged := &capture{}
 	detach := in.Body.Detach.Value
 	if in.Body.OpenStdin.Value && !detach {
@@ -218,16 +231,18 @@ func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeI
 	if !detach {
 		out = merged.output()
 	}
-	e, err := x.start(ctx, c, in.ID, cmd, out)
+	e, err := x.start(ctx, c, in.ID, cmd, out, once)
 	if err != nil {
 		return nil, err
 	}
 	if detach {
-		if !cmd.Background {
-			e.Abandon() // until somebody follows it
+		if !e.Again() {
+			if !cmd.Background {
+				e.Abandon() // until somebody follows it
+			}
+			x.feedDetached(ctx, c, in.ID, e.ID(), stdin, !in.Body.OpenStdin.Value)
 		}
-		x.feedDetached(ctx, c, in.ID, e.ID(), stdin, !in.Body.OpenStdin.Value)
-		return &executeOutput{http.StatusAccepted, ExecResult{ExecID: e.ID()}}, nil
+		return x.answered(ctx, e, &executeOutput{http.StatusAccepted, ExecResult{ExecID: e.ID()}})
 	}
 	go feed(e, stdin, !in.Body.OpenStdin.Value)
 	res, err := e.Wait(ctx)
@@ -243,12 +258,54 @@ func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeI
 	}
 	body := resultOf(res)
 	merged.fill(&body, res, in.base64())
-	return &executeOutput{http.StatusOK, body}, nil
+	return x.answered(ctx, e, &executeOutput{http.StatusOK, body})
+}
+
+// once is what makes a request repeatable, if it is to be. Its ids of the sandbox
+// are one: the core adds it.
+func (in *executeInput) once(operation string) (sandbox.Once, error) {
+	if in.Key == "" {
+		return sandbox.Once{}, nil
+	}
+	return onceOf(in.Key, operation+" "+in.Encoding.Encoding, in.Body)
+}
+
+// recall is the answer that a repeated request got the first time; nil: it must
+// be found, or run.
+func (x *execRoutes) recall(ctx context.Context, c sandbox.Caller, id string, once sandbox.Once) (*executeOutput, error) {
+	if once.Key == "" {
+		return nil, nil //nolint:nilnil // none is no error
+	}
+	answer, err := x.m.Recall(ctx, c, id, once)
+	if answer == nil || err != nil {
+		return nil, err
+	}
+	out := new(executeOutput)
+	if err := json.Unmarshal(answer, out); err != nil {
+		return nil, fmt.Errorf("read a kept answer: %w", err)
+	}
+	return out, nil
+}
+
+// answered keeps an answer for those who ask again, if the request is one that
+// may be repeated.
+func (x *execRoutes) answered(ctx context.Context, e *manager.Exec, out *executeOutput) (*executeOutput, error) {
+	if !e.Repeatable() {
+		return out, nil
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		return nil, fmt.Errorf("encode an answer: %w", err)
+	}
+	if err := e.Answered(ctx, text); err != nil {
+		server.LogError(ctx, err) // who asks again finds the command itself, for an hour
+	}
+	return out, nil
 }
 
 // start starts a command and records it.
-func (x *execRoutes) start(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output) (*manager.Exec, error) {
-	e, err := x.m.StartExec(ctx, c, id, cmd, out, "")
+func (x *execRoutes) start(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, once sandbox.Once) (*manager.Exec, error) {
+	e, err := x.m.StartOnce(ctx, c, id, cmd, out, once)
 	err = guestError(err)
 	details := map[string]string{"command": clip(commandText(cmd))}
 	if err == nil {
@@ -277,7 +334,7 @@ func clip(s string) string {
 // feed copies input, and ends it with eof; a command that does not want it all is
 // no error.
 func feed(e *manager.Exec, stdin io.Reader, eof bool) {
-	if stdin == nil {
+	if stdin == nil || e.Again() {
 		return
 	}
 	w := e.Stdin()

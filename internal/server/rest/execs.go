@@ -13,6 +13,7 @@ import (
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
+	"agentbox/internal/shell"
 )
 
 // execReader looks at commands.
@@ -48,6 +49,13 @@ type Exec struct {
 	Stdout  Kept        `json:"stdout" doc:"Which output is still there."`
 	Stderr  Kept        `json:"stderr"`
 	Result  *ExecResult `json:"result" doc:"null: it has not ended. Lists leave its output out."`
+}
+
+// TransformSchema documents that there may be no result.
+func (Exec) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	result := *s.Properties["result"]
+	s.Properties["result"] = &huma.Schema{OneOf: []*huma.Schema{{Ref: result.Ref}, {Type: "null"}}, Description: result.Description}
+	return s
 }
 
 // Kept is the part of an output stream that is still there, in offsets.
@@ -221,13 +229,13 @@ func (x *execRoutes) signal(ctx context.Context, c sandbox.Caller, in *signalInp
 type resizeInput struct {
 	InExec
 	Body struct {
-		Cols uint16 `json:"cols" minimum:"1"`
-		Rows uint16 `json:"rows" minimum:"1"`
+		Cols Int `json:"cols" minimum:"1" maximum:"65535"`
+		Rows Int `json:"rows" minimum:"1" maximum:"65535"`
 	}
 }
 
 func (x *execRoutes) resize(ctx context.Context, c sandbox.Caller, in *resizeInput) (*struct{}, error) {
-	return nil, guestError(x.m.ResizeExec(ctx, c, in.ID, in.Exec, in.Body.Cols, in.Body.Rows))
+	return nil, guestError(x.m.ResizeExec(ctx, c, in.ID, in.Exec, uint16(in.Body.Cols.Value), uint16(in.Body.Rows.Value)))
 }
 
 type outputInput struct {
@@ -301,6 +309,9 @@ func notThere(k Kept) reply {
 func (x *execRoutes) outputEvents(ctx context.Context, c sandbox.Caller, in *outputInput, at offsets) (reply, error) {
 	f := newFollower(in.base64(), at)
 	f.plain = plainFrames(in.Accept)
+	if shell.IsSession(in.Exec) {
+		return x.tail(ctx, c, in, at, f)
+	}
 	out := f.output()
 	if !in.wants(0) {
 		out.Stdout = io.Discard

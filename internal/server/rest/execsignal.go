@@ -3,6 +3,7 @@ package rest
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"strconv"
 	"strings"
 
@@ -19,10 +20,10 @@ type Signal struct {
 
 // UnmarshalJSON never fails: Resolve tells what is wrong, and where.
 func (s *Signal) UnmarshalJSON(data []byte) error {
-	var number int64
+	var number float64
 	switch {
-	case json.Unmarshal(data, &number) == nil:
-		s.text = itoa(number)
+	case readNumber(data, &number) && number == math.Trunc(number):
+		s.text = itoa(whole(number))
 	case json.Unmarshal(data, &s.text) != nil:
 		s.bad = malformed{bytes.Clone(data), "string_type", "it must be the number or the name of a signal"}
 	}

@@ -30,9 +30,13 @@ func (x *execRoutes) executeStream(ctx context.Context, c sandbox.Caller, in *ex
 		usual = sandbox.Keep
 	}
 	cmd.OnDisconnect = in.Body.onDisconnect(usual)
+	once, err := in.once("execute-stream")
+	if err != nil {
+		return nil, err
+	}
 	f := newFollower(in.base64(), offsets{})
 	f.plain = plainFrames(in.Accept)
-	e, err := x.start(ctx, c, in.ID, cmd, f.output())
+	e, err := x.start(ctx, c, in.ID, cmd, f.output(), once)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/danielgtaylor/huma/v2"
 
+	"agentbox/internal/failpoint"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
@@ -63,10 +64,20 @@ func (f *fileRoutes) upload(ctx context.Context, c sandbox.Caller, in *uploadInp
 	}
 	to := path.Join(inside(in.Path), name)
 	if err = f.inWorkspace(ctx, l.Session(), in.Path, name); err == nil {
-		err = onPath(l.Session().WriteFile(ctx, to, part, client.WriteOptions{Atomic: true, Parents: true}))
+		err = onPath(receive(ctx, l.Session(), to, part))
 	}
 	f.note(ctx, c, l, writes("upload", to), err)
 	return nil, err
+}
+
+func receive(ctx context.Context, s *client.Session, to string, r io.Reader) error {
+	if err := failpoint.UploadBegin.Hit(); err != nil {
+		return err
+	}
+	if err := s.WriteFile(ctx, to, failpoint.UploadPart.Reader(r), client.WriteOptions{Atomic: true, Parents: true}); err != nil {
+		return err
+	}
+	return failpoint.UploadSent.Hit()
 }
 
 // filePart finds the field file without keeping anything of the form.

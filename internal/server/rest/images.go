@@ -43,6 +43,7 @@ type (
 		Ref string `path:"ref" maxLength:"512" doc:"The image's name."`
 	}
 	pullInput struct {
+		Repeatable
 		Body struct {
 			Reference string `json:"reference" minLength:"1" maxLength:"512" doc:"[REGISTRY/]REPOSITORY[:TAG][@DIGEST]"`
 			Platform  string `json:"platform,omitempty" maxLength:"64" doc:"OS/ARCHITECTURE, where there are several. Default: the server's."`
@@ -108,6 +109,10 @@ func (a *API) removeImage(ctx context.Context, c sandbox.Caller, in *imageInput)
 }
 
 func (a *API) pullImage(ctx context.Context, c sandbox.Caller, in *pullInput) (*imageOutput, error) {
+	return repeat(ctx, a, c, in.Key, "pull-image", in.Body, func(ctx context.Context) (*imageOutput, error) { return a.pull(ctx, c, in) })
+}
+
+func (a *API) pull(ctx context.Context, c sandbox.Caller, in *pullInput) (*imageOutput, error) {
 	img, err := a.Images.Pull(ctx, in.Body.Reference, in.Body.Platform)
 	if err != nil {
 		err = notPulled(ctx, err)

@@ -32,6 +32,7 @@ type NewKey struct {
 }
 
 type createKeyInput struct {
+	Repeatable
 	Body struct {
 		Owner string `json:"owner,omitempty" default:"default" maxLength:"63" pattern:"^[a-z0-9][a-z0-9_-]*$" doc:"Whose things the key is to reach."`
 		Name  string `json:"name,omitempty" maxLength:"64" pattern:"^[ -~]*$" doc:"Your word for it."`
@@ -64,6 +65,10 @@ func (a *API) addKeys() {
 }
 
 func (a *API) createKey(ctx context.Context, c sandbox.Caller, in *createKeyInput) (*newKeyOutput, error) {
+	return repeat(ctx, a, c, in.Key, "create-key", in.Body, func(ctx context.Context) (*newKeyOutput, error) { return a.newKey(ctx, c, in) })
+}
+
+func (a *API) newKey(ctx context.Context, c sandbox.Caller, in *createKeyInput) (*newKeyOutput, error) {
 	k, secret, err := a.Keys.Create(ctx, in.Body.Owner, in.Body.Name, in.Body.Admin.Value)
 	a.record(ctx, c, audit.KeyCreate, err, map[string]string{"id": k.ID, "for": in.Body.Owner})
 	if err != nil {

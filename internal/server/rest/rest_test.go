@@ -67,7 +67,7 @@ func start(t testing.TB) *world {
 	w.router = s.Router()
 	w.boxes, w.images = newManager(t), &shelf{names: []string{"default", "other.example/team/tool:v1"}}
 	w.api = rest.New(w.router, rest.Parts{
-		Version: "v1.2.3", Keys: keys, Audit: &fullDisk{Log: w.audit, full: w.full}, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes,
+		Version: "v1.2.3", Keys: keys, Audit: &fullDisk{Log: w.audit, full: w.full}, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes, Repeats: w.boxes,
 		Defaults: sandbox.Limits{Memory: 256 * sandbox.MiB}, Draining: s.Draining(),
 	})
 	hs := httptest.NewServer(s.Handler())
@@ -260,7 +260,7 @@ func TestDocuments(t *testing.T) {
 		t.Errorf("/openapi.json: %d, %d bytes", resp.StatusCode, len(body))
 	}
 	resp, body = w.do(w.user, "GET", "/docs", "", "")
-	for _, want := range []string{"<code>POST /api/v1/keys</code>", "invalid_value", "<code>owner</code>", "</html>"} {
+	for _, want := range []string{"<code>POST /api/v1/keys</code>", "invalid_value", "<code>owner</code>", `<h3 id="Sandbox">`, "newest oldest", "boolean or integer or string", "</html>"} {
 		if resp.StatusCode != 200 || !strings.Contains(body, want) {
 			t.Errorf("/docs: %d, without %q", resp.StatusCode, want)
 		}

@@ -50,8 +50,8 @@ type Network struct {
 
 // PublishedPort is a port of a sandbox that the host offers.
 type PublishedPort struct {
-	Guest int `json:"guest" minimum:"1" maximum:"65535" doc:"Port in the sandbox."`
-	Host  int `json:"host,omitempty" minimum:"0" maximum:"65535" doc:"Port on the host; 0: any."`
+	Guest Int `json:"guest" minimum:"1" maximum:"65535" doc:"Port in the sandbox."`
+	Host  Int `json:"host,omitzero" minimum:"0" maximum:"65535" doc:"Port on the host's loopback interface, in the operator's range; 0: any that is free."`
 }
 
 // Mount is a volume in a sandbox.
@@ -69,6 +69,9 @@ func sandboxOf(sb *sandbox.Sandbox) Sandbox {
 		NotEnforced: sb.NotEnforced, Network: Network{Mode: "none", Allow: []string{}}, Ports: []PublishedPort{}, Volumes: []Mount{},
 		OnIdle:    string(sb.OnIdle),
 		CreatedAt: sb.Created, StartedAt: at(sb.Started), StoppedAt: at(sb.Stopped), LastActivityAt: sb.LastActivity, ExpiresAt: at(sb.Expires),
+	}
+	for _, p := range sb.Ports {
+		shown.Ports = append(shown.Ports, PublishedPort{Int{Value: int64(p.Guest)}, Int{Value: int64(p.Host)}})
 	}
 	if sb.Name != "" {
 		shown.Name = &sb.Name

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/danielgtaylor/huma/v2"
 
 	"agentbox/internal/audit"
@@ -52,10 +51,7 @@ type updateInput struct {
 		Labels      map[string]*string `json:"labels,omitempty" doc:"Labels to set; null removes one. Others stay."`
 		IdleTimeout *Duration          `json:"idle_timeout,omitempty"`
 		Lifetime    *Duration          `json:"lifetime,omitempty"`
-		Memory      *Size              `json:"memory,omitempty"`
-		CPUs        *float64           `json:"cpus,omitempty"`
-		Disk        *Size              `json:"disk,omitempty"`
-		Pids        *int64             `json:"pids,omitempty"`
+		NewLimits
 	}
 }
 
@@ -73,8 +69,8 @@ func (a *API) addSandboxes() {
 		Description: "For a day after its end the error tells why there is none any more.",
 	}, server.Route{}, a.getSandbox)
 	route(a, huma.Operation{
-		OperationID: "update-sandbox", Method: http.MethodPatch, Path: "/sandboxes/{id}", Summary: "Change labels and times of a sandbox", Tags: tags,
-		Description: "lifetime counts from now on. 0 seconds are without end, if the operator allows it.",
+		OperationID: "update-sandbox", Method: http.MethodPatch, Path: "/sandboxes/{id}", Summary: "Change labels, times and limits of a sandbox", Tags: tags,
+		Description: "lifetime counts from now on. 0 seconds are without end, if the operator allows it. Limits hold at once, but programs see the memory and cores that the sandbox was started with until it is started again. disk can't be changed.",
 	}, server.Route{}, a.updateSandbox)
 	route(a, huma.Operation{
 		OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/sandboxes/{id}", Summary: "Destroy a sandbox", Tags: tags,
@@ -126,11 +122,12 @@ func (a *API) getSandbox(ctx context.Context, c sandbox.Caller, in *SandboxID) (
 
 func (a *API) updateSandbox(ctx context.Context, c sandbox.Caller, in *updateInput) (*sandboxOutput, error) {
 	b := &in.Body
-	if b.Memory != nil || b.CPUs != nil || b.Disk != nil || b.Pids != nil {
-		return nil, sandbox.Refuse(errdefs.ErrNotImplemented, "this server can't change the limits of a sandbox that is there")
-	}
 	u := sandbox.Update{Labels: b.Labels, IdleTimeout: changed(b.IdleTimeout), Lifetime: changed(b.Lifetime)}
-	sb, err := a.Sandboxes.Update(ctx, c, in.ID, u)
+	var sb sandbox.Sandbox
+	var err error
+	if u.Limits, err = b.chosen(); err == nil {
+		sb, err = a.Sandboxes.Update(ctx, c, in.ID, u)
+	}
 	a.recordOn(ctx, c, audit.Update, a.uid(ctx, c, in.ID, sb), err, nil)
 	return shown(sb, err)
 }

@@ -147,7 +147,7 @@ func TestCreateRefuses(t *testing.T) {
 		`{"memory":"1000g"}`: "memory", `{"memory":0}`: "memory", `{"memory":-1}`: "memory", `{"cpus":0}`: "cpus", `{"cpus":1e9}`: "cpus", `{"pids":0}`: "pids",
 		`{"pids":1000000}`: "pids", `{"disk":1}`: "disk", `{"image":"missing"}`: "image", `{"name":"-x"}`: "name", `{"env":{"A=B":"x"}}`: "env", `{"env":{"":"x"}}`: "env",
 		`{"workdir":"x"}`: "workdir", `{"on_idle":"sleep"}`: "on_idle", `{"idle_timeout":-1}`: "idle_timeout", `{"lifetime":0.001}`: "lifetime",
-		`{"labels":{"":"x"}}`: "labels", `{"network":{"mode":"most"}}`: "mode", `{"ports":[{"guest":70000}]}`: "guest",
+		`{"labels":{"":"x"}}`: "labels", `{"network":{"mode":"most"}}`: "mode", `{"ports":[{"guest":70000}]}`: "guest", `{"ports":[{"guest":1,"host":80}]}`: "ports", `{"ports":[{"guest":1,"host":65536}]}`: "host", `{"ports":[{"guest":0}]}`: "guest",
 	} {
 		if p := w.problem(w.user, "POST", "/sandboxes", body, 400, server.CodeInvalidValue); p.Field != field || p.Allowed == "" {
 			t.Errorf("%s: %+v", body, p)
@@ -155,7 +155,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 	for _, body := range []string{
 		`{"network_enabled":true}`, `{"network":{"mode":"full"}}`, `{"network":{"mode":"allowlist","allow":["a.example"]}}`, `{"network":{"allow":["a.example"]}}`,
-		`{"ports":[{"guest":80}]}`, `{"volumes":[{"name":"v","path":"/v"}]}`, `{"cpus":1}`, // this host can't enforce it
+		`{"volumes":[{"name":"v","path":"/v"}]}`, `{"cpus":1}`, // this host can't enforce it
 	} {
 		w.problem(w.user, "POST", "/sandboxes", body, 400, server.CodeUnsupported)
 	}
@@ -232,7 +232,21 @@ func TestUpdate(t *testing.T) {
 	if fmt.Sprint(got.Labels) != "map[b:2 c:3]" || got.IdleTimeout != nil || time.Until(*got.ExpiresAt) > time.Hour {
 		t.Errorf("%s", text)
 	}
-	w.problem(w.user, "PATCH", "/sandboxes/"+sb.ID, `{"memory":"1g"}`, 400, server.CodeUnsupported)
+	resp, text = w.do(w.user, "PATCH", "/api/v1/sandboxes/"+sb.ID, "application/json", `{"memory":"1g","pids":64}`)
+	if resp.StatusCode != 200 {
+		t.Fatalf("limits: %d %s", resp.StatusCode, text)
+	}
+	if l := read[rest.Sandbox](t, text).Limits; l.Memory != 1<<30 || l.Pids != 64 || l.Disk != sb.Limits.Disk {
+		t.Errorf("limits: %+v", l)
+	}
+	for _, body := range []string{`{"disk":"1g"}`, `{"shm":"1m"}`, `{"memory":"1g","disk":"1g"}`, `{"cpus":1}`} { // cpus can't be enforced here
+		w.problem(w.user, "PATCH", "/sandboxes/"+sb.ID, body, 400, server.CodeUnsupported)
+	}
+	for body, field := range map[string]string{`{"memory":"1000g"}`: "memory", `{"memory":0}`: "memory", `{"pids":1}`: "pids", `{"memory":"1m"}`: "memory"} {
+		if p := w.problem(w.user, "PATCH", "/sandboxes/"+sb.ID, body, 400, server.CodeInvalidValue); p.Field != field {
+			t.Errorf("%s: %+v", body, p)
+		}
+	}
 	w.problem(w.user, "PATCH", "/sandboxes/"+sb.ID, `{"lifetime":-5}`, 400, server.CodeInvalidValue)
 	if resp, text = w.do(w.user, "PATCH", "/api/v1/sandboxes/"+sb.ID, "application/json", `{"memory":"much"}`); resp.StatusCode != 422 {
 		t.Errorf("%d %s", resp.StatusCode, text)
@@ -368,4 +382,20 @@ func TestNobodyWorksUnseen(t *testing.T) {
 	w.full.Store(false)
 	w.problem(w.user, "POST", "/sandboxes", `{}`, 503, server.CodeUnavailable) // which is on record again
 	w.create(w.user, `{}`)
+}
+
+// TestOneQuery: API-09, a query has one reading.
+func TestOneQuery(t *testing.T) {
+	w := start(t)
+	for _, query := range []string{"limit=1&limit=2", "name=a&name=b", "name=a&name=a", "limit=%zz", "%=1", "name=%2", "cursor=&cursor=x"} {
+		resp, text := w.do(w.user, "GET", "/api/v1/sandboxes?"+query, "", "")
+		if p := read[rest.FormProblem](t, text); resp.StatusCode != 422 || p.Detail[0].Loc[0] != "query" {
+			t.Errorf("%s: %d %s", query, resp.StatusCode, text)
+		}
+	}
+	for _, query := range []string{"label=a=1&label=b=2", "status=running&status=stopped", "name=a;b", "", "&", "limit=1&"} {
+		if resp, text := w.do(w.user, "GET", "/api/v1/sandboxes?"+query, "", ""); resp.StatusCode != 200 {
+			t.Errorf("%s: %d %s", query, resp.StatusCode, text)
+		}
+	}
 }

@@ -5,9 +5,11 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/danielgtaylor/huma/v2"
 
 	"agentbox/internal/audit"
+	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
 	"agentbox/internal/shell"
@@ -51,6 +53,7 @@ func sessionOf(s shell.Session) ShellSession { return ShellSession{s.Name, s.Exe
 type (
 	createSessionInput struct {
 		SandboxID
+		Repeatable
 		Body struct {
 			Name string `json:"name" minLength:"1" maxLength:"128" doc:"Your name for it: letters, digits, dots, dashes and underscores."`
 		}
@@ -68,6 +71,12 @@ type (
 )
 
 func (s *sessionRoutes) create(ctx context.Context, c sandbox.Caller, in *createSessionInput) (*sessionOutput, error) {
+	return repeat(ctx, s.API, c, in.Key, "create-session "+in.ID, in.Body, func(ctx context.Context) (*sessionOutput, error) {
+		return s.begin(ctx, c, in)
+	})
+}
+
+func (s *sessionRoutes) begin(ctx context.Context, c sandbox.Caller, in *createSessionInput) (*sessionOutput, error) {
 	l, err := s.m.Acquire(ctx, c, in.ID)
 	if err != nil {
 		return nil, err
@@ -117,12 +126,15 @@ func (s *sessionRoutes) remove(ctx context.Context, c sandbox.Caller, in *sessio
 // sessionCommand is what a session runs; what a session can't change for one
 // command is refused.
 func sessionCommand(q *Command) (shell.Command, error) {
+	if err := sandbox.CheckID("session", q.Session); err != nil {
+		return shell.Command{}, err
+	}
 	cmd, _, err := q.command()
 	if err != nil {
 		return shell.Command{}, err
 	}
 	for field, set := range map[string]bool{
-		"workdir": q.Workdir != "", "env": len(q.Env) > 0, "user": q.User != "", "stdin": cmd.Stdin, "tty": q.TTY.Value, "detach": q.Detach.Value,
+		"workdir": q.Workdir != "", "env": len(q.Env) > 0, "user": q.User != "", "stdin": cmd.Stdin, "tty": q.TTY.Value,
 		"open_stdin": q.OpenStdin.Value, "on_disconnect": q.Disconnect != "",
 		"command": len(cmd.Argv) > 0,
 	} {
@@ -161,9 +173,19 @@ func (s *sessionRoutes) start(ctx context.Context, c sandbox.Caller, id, name st
 
 // executeInSession waits for a command. It runs on when its client goes away.
 func (x *execRoutes) executeInSession(ctx context.Context, c sandbox.Caller, in *executeInput) (*executeOutput, error) {
+	operation := "execute " + in.Encoding.Encoding + " " + in.ID
+	return repeat(ctx, x.API, c, in.Key, operation, in.Body, func(ctx context.Context) (*executeOutput, error) {
+		return x.runInSession(ctx, c, in)
+	})
+}
+
+func (x *execRoutes) runInSession(ctx context.Context, c sandbox.Caller, in *executeInput) (*executeOutput, error) {
 	cmd, err := sessionCommand(&in.Body)
 	if err != nil {
 		return nil, err
+	}
+	if in.Body.Detach.Value {
+		return nil, &sandbox.InvalidError{Field: "detach", Value: "true", Allowed: "in a session only with execute/stream"}
 	}
 	merged := &capture{}
 	cmd.Out = merged.output()
@@ -187,19 +209,23 @@ func (x *execRoutes) executeInSession(ctx context.Context, c sandbox.Caller, in 
 	return &executeOutput{http.StatusOK, body}, nil
 }
 
-// streamInSession follows a command. It is killed some time after its client is
-// gone: its output can't be followed again.
+// streamInSession follows a command. Its events have the offsets of the shell's
+// output, by which it can be followed again. It is killed some time after its
+// client is gone, unless it is to go on.
 func (x *execRoutes) streamInSession(ctx context.Context, c sandbox.Caller, in *executeInput) (reply, error) {
 	cmd, err := sessionCommand(&in.Body)
 	if err != nil {
 		return nil, err
+	}
+	if in.Key != "" {
+		return nil, sandbox.Refuse(errdefs.ErrNotImplemented, "a stream of a session can't be repeated: send it without Idempotency-Key, or wait for the command with execute")
 	}
 	if cmd.MaxOutput == 0 {
 		cmd.MaxOutput = -1
 	}
 	f := newFollower(in.base64(), offsets{})
 	f.plain = plainFrames(in.Accept)
-	cmd.Out = f.output()
+	cmd.Out, cmd.Offsets = f.output(), func(stdout, stderr int64) { f.at = offsets{stdout, stderr} }
 	r, err := x.sessions.start(ctx, c, in.ID, in.Body.Session, cmd)
 	if err != nil {
 		return nil, err
@@ -213,7 +239,9 @@ func (x *execRoutes) followSession(w http.ResponseWriter, r *http.Request, c san
 	f.begin(ev, shell.ExecID(in.Body.Session))
 	switch ev.pulse(r.Context(), run.done, x.Draining) {
 	case left:
-		time.AfterFunc(sandbox.DisconnectGrace, run.cancel)
+		if !in.Body.Detach.Value {
+			time.AfterFunc(sandbox.DisconnectGrace, run.cancel)
+		}
 		return
 	case stopping:
 		f.fail(r.Context(), errStopping())
@@ -229,4 +257,54 @@ func (x *execRoutes) followSession(w http.ResponseWriter, r *http.Request, c san
 		f.finish()
 		f.exit(run.res)
 	}
+}
+
+// tail follows the command of a session again, from offsets of its shell's output
+// to the command's end.
+func (x *execRoutes) tail(ctx context.Context, c sandbox.Caller, in *outputInput, at offsets, f *follower) (reply, error) {
+	out := f.output()
+	if !in.wants(0) {
+		out.Stdout = nil
+	}
+	if !in.wants(1) {
+		out.Stderr = nil
+	}
+	t := shell.NewTail(out)
+	e, err := x.m.Attach(ctx, c, in.ID, in.Exec, at[0], at[1], t.Output())
+	if err != nil {
+		return nil, guestError(err)
+	}
+	return func(w http.ResponseWriter, r *http.Request) { x.followTail(w, r, e, t, f) }, nil
+}
+
+func (x *execRoutes) followTail(w http.ResponseWriter, r *http.Request, e *manager.Exec, t *shell.Tail, f *follower) {
+	ev := openEvents(w)
+	defer ev.close()
+	defer e.Abandon()
+	f.begin(ev, e.ID())
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	shellEnded, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(shellEnded)
+		_, _ = e.Wait(ctx) // the shell's result is not the command's
+	}()
+	ended := false
+	go func() {
+		defer close(done)
+		ended = t.Wait(shellEnded)
+	}()
+	switch ev.pulse(ctx, done, x.Draining) {
+	case left:
+		return
+	case stopping:
+		f.fail(ctx, errStopping())
+		return
+	}
+	f.finish()
+	if !ended {
+		f.fail(ctx, sandbox.Refuse(errdefs.ErrFailedPrecondition, "the session has ended"))
+		return
+	}
+	f.exit(t.Result(e.ID()))
 }

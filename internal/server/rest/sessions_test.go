@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -34,8 +35,10 @@ func TestSessions(t *testing.T) {
 	if r := w.execute(box, `{"session":"dev.2","command":"echo $x; pwd"}`); r.Stdout != "\n/workspace\n" {
 		t.Errorf("the other session: %+v", r)
 	}
+	// The shell's offsets, before it takes the command.
+	shell := read[rest.Exec](t, w.in("GET", box+"/execs/"+made.ExecID, "", 200))
 	s := w.stream("POST", box+"/execute/stream", `{"session":"dev","command":"echo $x; sleep 0.1; echo b >&2; exit 3"}`, nil)
-	out, last, _ := s.collect([2]int64{})
+	out, last, _ := s.collect([2]int64{shell.Stdout.End, shell.Stderr.End})
 	if end := read[rest.ExecEnd](t, last.data); out != [2]string{"5\n", "b\n"} || *end.ExitCode != 3 {
 		t.Errorf("stream: %q %+v", out, last)
 	}
@@ -81,5 +84,39 @@ func TestSessionTimeout(t *testing.T) {
 	s.close()
 	if r := w.execute(box, `{"session":"s","command":"echo after"}`); r.Stdout != "after\n" {
 		t.Errorf("after a client that went away: %+v", r)
+	}
+}
+
+// TestSessionFollowedAgain: the stream of a command in a session goes on without
+// its client, who comes back and loses and doubles nothing.
+func TestSessionFollowedAgain(t *testing.T) {
+	w := start(t)
+	box := w.box()
+	w.in("POST", box+"/sessions", `{"name":"s"}`, 201)
+	w.execute(box, `{"session":"s","command":"echo before; echo bad >&2"}`)
+	s := w.stream("POST", box+"/execute/stream",
+		`{"session":"s","command":"echo one; echo err >&2; until [ -f go ]; do sleep 0.01; done; echo two; x=9; false","detach":true}`, nil)
+	id := read[struct {
+		ExecID string `json:"exec_id"`
+	}](t, s.next().data).ExecID
+	var got [2]string
+	var last event
+	for got != [2]string{"one\n", "err\n"} {
+		last = s.next()
+		got[map[string]int{"stdout": 0, "stderr": 1}[last.name]] += read[chunk](t, last.data).Data
+	}
+	s.close()
+	w.in("PUT", box+"/files?path=go", "x", 204)
+	again := w.stream("GET", box+"/execs/"+id+"/output", "", map[string]string{"Accept": "text/event-stream", "Last-Event-ID": last.id})
+	var at [2]int64
+	if _, err := fmt.Sscanf(last.id, "%d-%d", &at[0], &at[1]); err != nil {
+		t.Fatal(err)
+	}
+	out, end, _ := again.collect(at)
+	if r := read[rest.ExecEnd](t, end.data); out != [2]string{"two\n", ""} || end.name != "exit" || *r.ExitCode != 1 {
+		t.Errorf("%q %+v", out, end)
+	}
+	if r := w.execute(box, `{"session":"s","command":"echo $x"}`); r.Stdout != "9\n" {
+		t.Errorf("the session afterwards: %+v", r)
 	}
 }

@@ -65,6 +65,9 @@ func takes(doc string, types ...string) *huma.RequestBody {
 }
 
 func mediaOf(contentType string) *huma.MediaType {
+	if contentType == typeEvents {
+		return &huma.MediaType{} // OpenAPI 3.1 can't tell of events
+	}
 	if strings.HasPrefix(contentType, "text/") {
 		return &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 	}

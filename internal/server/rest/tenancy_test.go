@@ -8,59 +8,21 @@ import (
 	"strings"
 	"testing"
 
+	"agentbox/internal/auth"
 	"agentbox/internal/server"
 	"agentbox/internal/server/rest"
+	"agentbox/internal/server/rest/resttest"
 )
 
-// Routes that are not about one owner's sandbox, and what guards them.
-var ownerless = map[string]string{
-	"GET /version": "nobody's", "GET /images": "shared", "GET /images/{ref...}": "shared",
-	"DELETE /images/{ref...}": "admins", "POST /images/pull": "admins", "GET /keys": "admins", "POST /keys": "admins", "DELETE /keys/{id}": "admins",
-	"GET /sandboxes": "TestTEN01Sandboxes", "POST /sandboxes": "TestTEN01Sandboxes", "GET /audit": "TestAudit",
-	"GET /secrets": "absent", "POST /secrets": "absent", "DELETE /secrets/{name}": "absent", "GET /volumes": "absent", "POST /volumes": "absent",
-	"GET /volumes/{name}": "absent", "DELETE /volumes/{name}": "absent", "GET /volumes/{name}/archive": "absent", "PUT /volumes/{name}/archive": "absent",
-}
-
-// inSandbox has a request for each route about a sandbox: the query, and the body
-// with its type. It is one that could be done, so that nothing else refuses it.
-var inSandbox = map[string][3]string{
-	"GET ": {}, "PATCH ": {"", "application/json", `{"labels":{"a":"taken"}}`}, "DELETE ": {}, "POST /start": {}, "POST /stop": {},
-	"GET /stats": {}, "GET /isolation": {}, "GET /events": {}, "GET /network": {}, "PUT /network": {}, "GET /network/log": {},
-	"POST /network/requests/{request}": {}, "POST /packages/pip": {},
-	"POST /execute":        {"", "application/json", `{"command":"echo taken >taken"}`},
-	"POST /execute/stream": {"", "application/json", `{"command":"echo taken >taken"}`},
-	"GET /execs":           {}, "GET /execs/{exec}": {}, "GET /execs/{exec}/output": {}, "POST /execs/{exec}/wait": {"timeout=1"},
-	"POST /execs/{exec}/resize": {"", "application/json", `{"cols":80,"rows":24}`},
-	"POST /execs/{exec}/signal": {"", "application/json", `{"signal":"KILL"}`},
-	"POST /execs/{exec}/stdin":  {"", "application/octet-stream", "taken\n"},
-	"GET /terminal":             {"", webSocket}, "GET /ports": {}, "GET /ports/{port}/connect": {"", webSocket},
-	"GET /files": {"path=f"}, "HEAD /files": {"path=f"}, "DELETE /files": {"path=f"}, "PUT /files": {"path=taken", "application/octet-stream", "taken"},
-	"GET /files/stat": {"path=f"}, "GET /files/list": {}, "GET /files/watch": {}, "GET /files/glob": {"pattern=*"}, "GET /files/search": {"pattern=x"},
-	"GET /files/archive": {}, "PUT /files/archive": {"", "application/x-tar", strings.Repeat("\x00", 1024)}, "GET /files/download": {"path=f"},
-	"POST /files/mkdir":   {"", "application/json", `{"path":"taken"}`},
-	"POST /files/move":    {"", "application/json", `{"from":"f","to":"taken"}`},
-	"POST /files/copy":    {"", "application/json", `{"from":"f","to":"taken"}`},
-	"POST /files/chmod":   {"", "application/json", `{"path":"f","mode":"0777"}`},
-	"POST /files/chown":   {"", "application/json", `{"path":"f","owner":"0:0"}`},
-	"POST /files/symlink": {"", "application/json", `{"target":"f","path":"taken"}`},
-	"GET /sessions":       {}, "POST /sessions": {"", "application/json", `{"name":"taken"}`}, "DELETE /sessions/{name}": {},
-	"POST /files/upload": {"", "multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"taken\"\r\n\r\ntaken\r\n--b--\r\n"},
-}
-
-// webSocket stands in the place of a content type for a request to upgrade.
-const webSocket = "upgrade"
-
-func (w *world) ask(key, method, url, contentType, body string) (*http.Response, string) {
-	if contentType != webSocket {
-		return w.do(key, method, url, contentType, body)
-	}
-	r, err := http.NewRequest(method, w.url+url, http.NoBody)
+func (w *world) ask(key, pattern, target string, req resttest.Request) (*http.Response, string) {
+	w.t.Helper()
+	method, _, _ := strings.Cut(pattern, " ")
+	r, err := http.NewRequest(method, w.url+target, strings.NewReader(req.Body))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for k, v := range map[string]string{"X-API-Key": key, "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
-		r.Header.Set(k, v)
-	}
+	r.Header = req.Header()
+	r.Header.Set("X-API-Key", key)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		w.t.Fatal(err)
@@ -77,7 +39,8 @@ func (w *world) ask(key, method, url, contentType, body string) (*http.Response,
 }
 
 // TestTEN01EveryRoute asks each route for another owner's sandbox: it answers as
-// for one that never was, and nothing happens. A route without a row fails.
+// for one that never was, and nothing happens. A route without a row fails, and a
+// row without a route.
 func TestTEN01EveryRoute(t *testing.T) {
 	w := start(t)
 	sb := w.create(w.user, `{}`)
@@ -86,38 +49,44 @@ func TestTEN01EveryRoute(t *testing.T) {
 	if resp.StatusCode != 202 || exec == "" {
 		t.Fatalf("%d %s", resp.StatusCode, text)
 	}
+	routes := map[string]bool{}
 	for _, route := range w.router.Routes() {
-		method, path, _ := strings.Cut(route.Pattern, " ")
-		path, ours := strings.CutPrefix(path, rest.Prefix)
-		if !ours || ownerless[method+" "+path] != "" {
-			continue
+		routes[route.Pattern] = true
+		row, ok := resttest.Of(route.Pattern)
+		guard, elsewhere := resttest.Elsewhere[route.Pattern]
+		if ok == elsewhere {
+			t.Errorf("%s has no row, or two: say what guards it", route.Pattern)
 		}
-		rest, about := strings.CutPrefix(path, "/sandboxes/{id}")
-		row, ok := inSandbox[method+" "+rest]
-		if !about || !ok {
-			t.Errorf("%s has no row: say what guards it", route.Pattern)
+		if !ok {
+			if guard == "admins" && route.Access != auth.NeedAdmin || guard == "open" && route.Access != auth.Open || guard == "local" && !route.Local {
+				t.Errorf("%s is not guarded as %s", route.Pattern, guard)
+			}
 			continue
-		}
-		ask := func(id string) string {
-			url := "/api/v1/sandboxes/" + id + strings.NewReplacer("{exec}", exec, "{port}", "80", "{request}", "1", "{name}", "s").Replace(rest) + "?" + row[0]
-			resp, text := w.ask(w.admin, method, url, row[1], row[2])
-			if method == http.MethodHead {
-				return fmt.Sprint(resp.StatusCode)
-			}
-			var p server.Problem
-			if err := json.Unmarshal([]byte(text), &p); err != nil {
-				return text
-			}
-			return fmt.Sprintf("%d %s %s", resp.StatusCode, p.Code, p.Detail)
 		}
 		want := "404 not_found Sandbox not found"
-		if method == http.MethodHead {
+		if strings.HasPrefix(route.Pattern, http.MethodHead) {
 			want = "404"
 		}
 		for _, id := range []string{sb.ID, sb.ShortID, strings.Repeat("0", 64)} {
-			if got := ask(id); got != want {
+			resp, text := w.ask(w.admin, route.Pattern, row.Target(route.Pattern, id, exec, "s"), row)
+			got := fmt.Sprint(resp.StatusCode)
+			var p server.Problem
+			if json.Unmarshal([]byte(text), &p) == nil {
+				got += " " + string(p.Code) + " " + p.Detail
+			}
+			if got != want {
 				t.Errorf("%s of %.12s: %s", route.Pattern, id, got)
 			}
+		}
+	}
+	for rest := range resttest.InSandbox {
+		if p := strings.Replace(rest, " ", " "+resttest.Prefix, 1); !routes[p] {
+			t.Errorf("%s has a row and is no route", p)
+		}
+	}
+	for p := range resttest.Elsewhere {
+		if !routes[p] {
+			t.Errorf("%s has a row and is no route", p)
 		}
 	}
 	_, text = w.do(w.user, "GET", "/api/v1/sandboxes/"+sb.ID, "", "")

@@ -18,8 +18,8 @@ import (
 type terminalInput struct {
 	SandboxID
 	WebSocket
-	Cols    uint16 `query:"cols" doc:"Columns; default 80."`
-	Rows    uint16 `query:"rows" doc:"Rows; default 24."`
+	Cols    uint16 `query:"cols" maximum:"65535" doc:"Columns; default 80."`
+	Rows    uint16 `query:"rows" maximum:"65535" doc:"Rows; default 24."`
 	Command string `query:"command" maxLength:"65536" doc:"A command line; default: a login shell."`
 	Workdir string `query:"workdir" maxLength:"4095" doc:"Where; default: the sandbox's directory."`
 	User    string `query:"user" maxLength:"128" doc:"Who runs it; default: the sandbox's user."`
@@ -53,7 +53,7 @@ func (x *execRoutes) terminal(ctx context.Context, c sandbox.Caller, in *termina
 		e, err = x.m.Attach(ctx, c, in.ID, in.ExecID, in.Offset, 0, client.Output{Stdout: t, Stderr: t})
 		err = guestError(err)
 	} else {
-		e, err = x.start(ctx, c, in.ID, in.command(), client.Output{Stdout: t, Stderr: t})
+		e, err = x.start(ctx, c, in.ID, in.command(), client.Output{Stdout: t, Stderr: t}, sandbox.Once{})
 	}
 	if err != nil {
 		return nil, err

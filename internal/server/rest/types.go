@@ -100,7 +100,7 @@ func (s *Size) UnmarshalJSON(data []byte) error {
 		if s.Bytes, err = sandbox.ParseSize("", text); err == nil {
 			return nil
 		}
-	case json.Unmarshal(data, &number) == nil && number == math.Trunc(number):
+	case readNumber(data, &number) && number == math.Trunc(number):
 		s.Bytes = whole(number)
 		return nil
 	}
@@ -134,8 +134,8 @@ func (d *Duration) UnmarshalJSON(data []byte) error {
 	var err error
 	switch {
 	case string(data) == "null":
-	case json.Unmarshal(data, &number) == nil:
-		d.Value = time.Duration(whole(number * float64(time.Second)))
+	case readNumber(data, &number):
+		d.Value = time.Duration(whole(math.Round(number * float64(time.Second))))
 		return nil
 	case json.Unmarshal(data, &text) == nil:
 		if d.Value, err = sandbox.ParseDuration("", text); err == nil {
@@ -156,19 +156,6 @@ func (d *Duration) Resolve(_ huma.Context, at *huma.PathBuffer) []error { return
 func (d *Duration) Schema(huma.Registry) *huma.Schema {
 	return anyOf("Seconds; also a text such as 1m30s.",
 		map[string]any{"type": "number", "minimum": 0}, map[string]any{"type": "string", "pattern": "^[0-9]{1,6}(ms|s|m|h)$"})
-}
-
-// whole is the nearest int64. Casting what does not fit would give anything,
-// also a negative number for "without limit".
-func whole(f float64) int64 {
-	switch {
-	case f >= math.MaxInt64:
-		return math.MaxInt64
-	case f <= math.MinInt64:
-		return math.MinInt64
-	default:
-		return int64(f)
-	}
 }
 
 // Page is the wish for a part of a list.

@@ -39,7 +39,7 @@ func TestAPI08_Quantities(t *testing.T) {
 		`{"memory":1}`: int64(1), `{"memory":"512m"}`: int64(512 << 20), `{"memory":1e9}`: int64(1e9), `{"memory":9007199254740993}`: int64(9007199254740993),
 		`{"memory":0}`: int64(0), `{"memory":-1}`: int64(-1), `{"memory":9223372036854775808}`: int64(math.MaxInt64), `{"memory":1e300}`: int64(math.MaxInt64), `{"memory":-1e300}`: int64(math.MinInt64),
 		`{"timeout":90}`: 90 * time.Second, `{"timeout":"1m30s"}`: 90 * time.Second, `{"timeout":0.25}`: 250 * time.Millisecond, `{"timeout":"90"}`: 90 * time.Second,
-		`{"timeout":-1}`: -time.Second, `{"timeout":1e12}`: time.Duration(math.MaxInt64), `{"timeout":-1e300}`: time.Duration(math.MinInt64),
+		`{"timeout":-1}`: -time.Second, `{"timeout":1e12}`: time.Duration(math.MaxInt64), `{"timeout":-1e300}`: time.Duration(math.MinInt64), `{"timeout":1e400}`: time.Duration(math.MaxInt64), `{"memory":-1e400}`: int64(math.MinInt64),
 	} {
 		got = limitsInput{}
 		status, answer := post(body)
@@ -57,7 +57,7 @@ func TestAPI08_Quantities(t *testing.T) {
 		`{"memory":"4XB"}`: "size_parsing", `{"memory":"-1"}`: "size_parsing", `{"memory":0.5}`: "size_parsing", `{"memory":"NaN"}`: "size_parsing", `{"memory":[1]}`: "size_parsing",
 		`{"memory":true}`: "size_parsing", `{"memory":""}`: "size_parsing", `{"memory":"1e9"}`: "size_parsing",
 		`{"timeout":"soon"}`: "duration_parsing", `{"timeout":"-1s"}`: "duration_parsing", `{"timeout":{}}`: "duration_parsing", `{"timeout":"1e300"}`: "duration_parsing",
-		`{"memory":NaN}`: "json_invalid", `{"timeout":1e400}`: "json_invalid", `{"timeout":Infinity}`: "json_invalid",
+		`{"memory":NaN}`: "json_invalid", `{"timeout":Infinity}`: "json_invalid",
 		`{"labels":[{"on":true},{"on":"maybe"}]}`: `"loc":["body","labels",1,"on"]`,
 	} {
 		if status, answer := post(body); status != 422 || !strings.Contains(answer, want) {

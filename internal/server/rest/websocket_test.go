@@ -3,7 +3,11 @@ package rest_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -227,4 +231,40 @@ func TestPorts(t *testing.T) {
 	if _, _, err := s.ws.Read(s.ctx); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
 		t.Errorf("it ends with %v", err)
 	}
+}
+
+// TestPublishedPorts: the object says where the ports are to be had, and two
+// sandboxes never share one.
+func TestPublishedPorts(t *testing.T) {
+	w := start(t)
+	sb := w.create(w.user, `{"ports":[{"guest":8080},{"guest":8081,"host":0}]}`)
+	if len(sb.Ports) != 2 || sb.Ports[0].Guest.Value != 8080 || sb.Ports[0].Host.Value == 0 || sb.Ports[0].Host.Value == sb.Ports[1].Host.Value {
+		t.Fatalf("%+v", sb.Ports)
+	}
+	box := "/api/v1/sandboxes/" + sb.ID
+	if got := read[rest.Sandbox](t, w.in("GET", box, "", 200)); !reflect.DeepEqual(got.Ports, sb.Ports) {
+		t.Errorf("%+v", got.Ports)
+	}
+	p := w.problem(w.user, "POST", "/sandboxes", fmt.Sprintf(`{"ports":[{"guest":1,"host":%d}]}`, sb.Ports[0].Host.Value), 409, server.CodeAlreadyExists)
+	if !strings.Contains(p.Detail, fmt.Sprint(sb.Ports[0].Host.Value)) {
+		t.Errorf("the clash is told as %q", p.Detail)
+	}
+	w.in("POST", box+"/execute", `{"command":["echod","8080"],"detach":true}`, 202)
+	var got string
+	for got != "hello" { // until it listens, the connection is reset
+		got = ask(fmt.Sprintf("127.0.0.1:%d", sb.Ports[0].Host.Value), "hello")
+	}
+}
+
+// ask sends a text to an address and returns what comes back.
+func ask(address, text string) string {
+	c, err := net.Dial("tcp4", address)
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	_, _ = io.WriteString(c, text)
+	_ = c.(*net.TCPConn).CloseWrite()
+	b, _ := io.ReadAll(c) // what is missing shows
+	return string(b)
 }

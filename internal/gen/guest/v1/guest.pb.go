@@ -3605,6 +3605,87 @@ func (x *ProbeStreamResponse) GetEchoed() []byte {
 	return nil
 }
 
+// Configure replaces the configuration that came with Hello; what runs goes on.
+type ConfigureRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Config        *GuestConfig           `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigureRequest) Reset() {
+	*x = ConfigureRequest{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigureRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigureRequest) ProtoMessage() {}
+
+func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
+func (*ConfigureRequest) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ConfigureRequest) GetConfig() *GuestConfig {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+type ConfigureResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigureResponse) Reset() {
+	*x = ConfigureResponse{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigureResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigureResponse) ProtoMessage() {}
+
+func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
+func (*ConfigureResponse) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{53}
+}
+
 // KillAll ends every process in the sandbox but the agent.
 type KillAllRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3614,7 +3695,7 @@ type KillAllRequest struct {
 
 func (x *KillAllRequest) Reset() {
 	*x = KillAllRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3626,7 +3707,7 @@ func (x *KillAllRequest) String() string {
 func (*KillAllRequest) ProtoMessage() {}
 
 func (x *KillAllRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3639,7 +3720,7 @@ func (x *KillAllRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillAllRequest.ProtoReflect.Descriptor instead.
 func (*KillAllRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{52}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{54}
 }
 
 type KillAllResponse struct {
@@ -3651,7 +3732,7 @@ type KillAllResponse struct {
 
 func (x *KillAllResponse) Reset() {
 	*x = KillAllResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3663,7 +3744,7 @@ func (x *KillAllResponse) String() string {
 func (*KillAllResponse) ProtoMessage() {}
 
 func (x *KillAllResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3676,7 +3757,7 @@ func (x *KillAllResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillAllResponse.ProtoReflect.Descriptor instead.
 func (*KillAllResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{53}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *KillAllResponse) GetKilled() uint32 {
@@ -3696,7 +3777,7 @@ type QuiesceRequest struct {
 
 func (x *QuiesceRequest) Reset() {
 	*x = QuiesceRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3708,7 +3789,7 @@ func (x *QuiesceRequest) String() string {
 func (*QuiesceRequest) ProtoMessage() {}
 
 func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3721,7 +3802,7 @@ func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceRequest.ProtoReflect.Descriptor instead.
 func (*QuiesceRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{54}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{56}
 }
 
 type QuiesceResponse struct {
@@ -3733,7 +3814,7 @@ type QuiesceResponse struct {
 
 func (x *QuiesceResponse) Reset() {
 	*x = QuiesceResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3745,7 +3826,7 @@ func (x *QuiesceResponse) String() string {
 func (*QuiesceResponse) ProtoMessage() {}
 
 func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3758,7 +3839,7 @@ func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceResponse.ProtoReflect.Descriptor instead.
 func (*QuiesceResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{55}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *QuiesceResponse) GetAdopted() bool {
@@ -3781,7 +3862,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3793,7 +3874,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3806,7 +3887,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{56}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Error) GetCode() string {
@@ -4118,7 +4199,10 @@ const file_agentbox_guest_v1_guest_proto_rawDesc = "" +
 	"\x12ProbeStreamRequest\x12\x18\n" +
 	"\apayload\x18\x01 \x01(\fR\apayload\"-\n" +
 	"\x13ProbeStreamResponse\x12\x16\n" +
-	"\x06echoed\x18\x01 \x01(\fR\x06echoed\"\x10\n" +
+	"\x06echoed\x18\x01 \x01(\fR\x06echoed\"J\n" +
+	"\x10ConfigureRequest\x126\n" +
+	"\x06config\x18\x01 \x01(\v2\x1e.agentbox.guest.v1.GuestConfigR\x06config\"\x13\n" +
+	"\x11ConfigureResponse\"\x10\n" +
 	"\x0eKillAllRequest\")\n" +
 	"\x0fKillAllResponse\x12\x16\n" +
 	"\x06killed\x18\x01 \x01(\rR\x06killed\"\x10\n" +
@@ -4160,7 +4244,7 @@ func file_agentbox_guest_v1_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_agentbox_guest_v1_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agentbox_guest_v1_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_agentbox_guest_v1_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_agentbox_guest_v1_guest_proto_goTypes = []any{
 	(Outcome)(0),                // 0: agentbox.guest.v1.Outcome
 	(WatchKind)(0),              // 1: agentbox.guest.v1.WatchKind
@@ -4216,11 +4300,13 @@ var file_agentbox_guest_v1_guest_proto_goTypes = []any{
 	(*PingResponse)(nil),        // 51: agentbox.guest.v1.PingResponse
 	(*ProbeStreamRequest)(nil),  // 52: agentbox.guest.v1.ProbeStreamRequest
 	(*ProbeStreamResponse)(nil), // 53: agentbox.guest.v1.ProbeStreamResponse
-	(*KillAllRequest)(nil),      // 54: agentbox.guest.v1.KillAllRequest
-	(*KillAllResponse)(nil),     // 55: agentbox.guest.v1.KillAllResponse
-	(*QuiesceRequest)(nil),      // 56: agentbox.guest.v1.QuiesceRequest
-	(*QuiesceResponse)(nil),     // 57: agentbox.guest.v1.QuiesceResponse
-	(*Error)(nil),               // 58: agentbox.guest.v1.Error
+	(*ConfigureRequest)(nil),    // 54: agentbox.guest.v1.ConfigureRequest
+	(*ConfigureResponse)(nil),   // 55: agentbox.guest.v1.ConfigureResponse
+	(*KillAllRequest)(nil),      // 56: agentbox.guest.v1.KillAllRequest
+	(*KillAllResponse)(nil),     // 57: agentbox.guest.v1.KillAllResponse
+	(*QuiesceRequest)(nil),      // 58: agentbox.guest.v1.QuiesceRequest
+	(*QuiesceResponse)(nil),     // 59: agentbox.guest.v1.QuiesceResponse
+	(*Error)(nil),               // 60: agentbox.guest.v1.Error
 }
 var file_agentbox_guest_v1_guest_proto_depIdxs = []int32{
 	3,  // 0: agentbox.guest.v1.Hello.config:type_name -> agentbox.guest.v1.GuestConfig
@@ -4240,11 +4326,12 @@ var file_agentbox_guest_v1_guest_proto_depIdxs = []int32{
 	49, // 14: agentbox.guest.v1.WatchEvents.events:type_name -> agentbox.guest.v1.WatchEvent
 	1,  // 15: agentbox.guest.v1.WatchEvent.kind:type_name -> agentbox.guest.v1.WatchKind
 	20, // 16: agentbox.guest.v1.WatchEvent.info:type_name -> agentbox.guest.v1.FileInfo
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	3,  // 17: agentbox.guest.v1.ConfigureRequest.config:type_name -> agentbox.guest.v1.GuestConfig
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_agentbox_guest_v1_guest_proto_init() }
@@ -4258,7 +4345,7 @@ func file_agentbox_guest_v1_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentbox_guest_v1_guest_proto_rawDesc), len(file_agentbox_guest_v1_guest_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   57,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

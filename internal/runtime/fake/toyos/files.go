@@ -46,13 +46,15 @@ func (s *System) As(user string, f func(agent.FS) error) error {
 	return f(s.disk.as(who, dir))
 }
 
-func (d *disk) as(who cred, dir string) *view { return &view{d, who, dir} }
+func (d *disk) as(who cred, dir string) *view { return &view{d: d, who: who, dir: dir} }
 
 // view is the disk with the rights of one user.
 type view struct {
 	d   *disk
 	who cred
 	dir string // where relative paths begin
+	// tree is where all paths begin, and stay; nil: they are resolved as usual.
+	tree *node
 }
 
 func (v *view) may(n *node, want uint32) error {
@@ -81,6 +83,10 @@ type place struct {
 
 // find resolves p. d.mu is held.
 func (v *view) find(p string, follow bool) (place, error) {
+	if v.tree != nil && strings.IndexByte(p, 0) < 0 {
+		links := maxLinks // each further one is too many
+		return v.walk(v.tree, p, false, &links)
+	}
 	switch {
 	case p == "" || strings.IndexByte(p, 0) >= 0:
 		return place{}, syscall.EINVAL
@@ -227,6 +233,27 @@ func (v *view) names(p string) (names []string, err error) {
 	return names, err
 }
 
+// Tree implements agent.FS.
+func (v *view) Tree(p string, follow bool) (t agent.Tree, err error) {
+	err = v.do("open", p, func() error {
+		at, err := v.existing(p, follow)
+		switch {
+		case err != nil:
+			return err
+		case !at.node.is(syscall.S_IFDIR):
+			return syscall.ENOTDIR
+		}
+		t = &tree{view{d: v.d, who: v.who, tree: at.node}}
+		return nil
+	})
+	return t, err
+}
+
+// tree is the disk below one directory.
+type tree struct{ view }
+
+func (*tree) Close() error { return nil }
+
 func (v *view) Readlink(p string) (target string, err error) {
 	err = v.do("readlink", p, func() error {
 		at, err := v.existing(p, false)
@@ -305,20 +332,25 @@ func (v *view) Chmod(p string, mode uint32) error {
 func (v *view) Chown(p string, uid, gid int) error {
 	return v.do("chown", p, func() error {
 		at, err := v.existing(p, false)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case v.who.uid != 0:
-			return syscall.EPERM
 		}
-		if uid >= 0 {
-			at.node.owner.uid = uint32(uid)
-		}
-		if gid >= 0 {
-			at.node.owner.gid = uint32(gid)
-		}
-		return nil
+		return v.who.chown(at.node, uid, gid)
 	})
+}
+
+// chown gives a node away; d.mu is held.
+func (c cred) chown(n *node, uid, gid int) error {
+	if c.uid != 0 {
+		return syscall.EPERM
+	}
+	if uid >= 0 {
+		n.owner.uid = uint32(uid)
+	}
+	if gid >= 0 {
+		n.owner.gid = uint32(gid)
+	}
+	return nil
 }
 
 func (v *view) Owner(spec string) (uid, gid int, err error) { return v.d.users.owner(spec) }

@@ -59,10 +59,10 @@ func (n *notifier) Close() error {
 	return nil
 }
 
-func (v *view) Watch(to agent.Notifier, p string, follow bool) (id int, err error) {
+func (v *view) Watch(to agent.Notifier, p string) (id int, err error) {
 	n := to.(*notifier)
 	err = v.do("watch", p, func() error {
-		at, err := v.existing(p, follow)
+		at, err := v.existing(p, false)
 		switch {
 		case err != nil:
 			return err

@@ -6,6 +6,7 @@ import (
 	"path"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -23,7 +24,7 @@ func (v *view) Open(p string, _ *guestv1.FileInfo) (f agent.File, err error) {
 		if err := v.may(at.node, mayRead); err != nil {
 			return err
 		}
-		f, err = v.d.open(p, at, false, false)
+		f, err = v.open(p, at, false, false)
 		return err
 	})
 	if err != nil {
@@ -45,7 +46,7 @@ func (v *view) Create(p string, mode uint32, how agent.CreateMode) (f agent.File
 			n := v.d.newNode(syscall.S_IFREG|mode&0o7777, v.who)
 			v.d.link(at.dir, at.name, n)
 			at.node = n
-			f, err = v.d.open(p, at, true, how == agent.Append)
+			f, err = v.open(p, at, true, how == agent.Append)
 			return err
 		}
 		if how == agent.Exclusive {
@@ -54,7 +55,7 @@ func (v *view) Create(p string, mode uint32, how agent.CreateMode) (f agent.File
 		if err := v.may(at.node, mayWrite); err != nil {
 			return err
 		}
-		if f, err = v.d.open(p, at, true, how == agent.Append); err == nil && how == agent.Truncate {
+		if f, err = v.open(p, at, true, how == agent.Append); err == nil && how == agent.Truncate {
 			err = v.d.resize(at.node, 0)
 			v.d.notify(at.dir, guestv1.WatchKind_WATCH_KIND_WRITE, at.name, at.node)
 		}
@@ -66,7 +67,7 @@ func (v *view) Create(p string, mode uint32, how agent.CreateMode) (f agent.File
 	return f, nil
 }
 
-func (d *disk) open(p string, at place, write, appends bool) (*openFile, error) {
+func (v *view) open(p string, at place, write, appends bool) (*openFile, error) {
 	n := at.node
 	switch {
 	case n.is(syscall.S_IFDIR):
@@ -75,12 +76,13 @@ func (d *disk) open(p string, at place, write, appends bool) (*openFile, error) 
 		return nil, guest.Errorf(errdefs.ErrInvalidArgument, "open %s: not a regular file", p)
 	}
 	n.open++
-	return &openFile{d: d, path: p, n: n, at: at, writable: write, appends: appends, refs: 1}, nil
+	return &openFile{d: v.d, who: v.who, path: p, n: n, at: at, writable: write, appends: appends, refs: 1}, nil
 }
 
 // openFile is an open regular file, for the agent and for processes.
 type openFile struct {
 	d                 *disk
+	who               cred
 	path              string
 	at                place // when it was opened
 	n                 *node
@@ -153,6 +155,19 @@ func (f *openFile) Chmod(mode uint32) error {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
 	f.n.mode = f.n.mode&syscall.S_IFMT | mode&0o7777
+	return nil
+}
+
+func (f *openFile) Chown(uid, gid int) error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	return f.who.chown(f.n, uid, gid)
+}
+
+func (f *openFile) Chtimes(mtime time.Time) error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	f.n.mtime = mtime
 	return nil
 }
 

@@ -96,6 +96,13 @@ func (s *System) settings() (*guestv1.GuestConfig, string) {
 	return s.config, s.hostname
 }
 
+// SetMaxProcs changes how many processes the system holds at most.
+func (s *System) SetMaxProcs(n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.maxProcs = n
+}
+
 // register gives p a pid and counts its goroutine.
 func (s *System) register(p *proc) error {
 	s.mu.Lock()

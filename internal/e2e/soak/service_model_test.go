@@ -1,0 +1,192 @@
+package soak
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"agentbox/internal/e2e"
+)
+
+// modelBox is what a worker knows of a sandbox: a call widens what may be when it
+// is sent, and its answer narrows it.
+type modelBox struct {
+	name, uid string
+	may       map[string]bool // states; empty: there is none
+	lines     map[string]int  // of the file log: 1 was written, 0 may have been
+	files     map[string]bool // digests that the file up may have; empty: there is none
+	// What follows is of the sandbox's processes, and goes with them.
+	jobs     []*job
+	results  []result
+	session  bool
+	variable map[string]bool // values that X in the session may have
+}
+
+// job is a command in the background that counts.
+type job struct {
+	id   string
+	said string
+}
+
+// gap tells what is wrong with the numbers that were said.
+func (j *job) gap() string {
+	lines := strings.Split(j.said, "\n")
+	for i, line := range lines[:len(lines)-1] {
+		if line != fmt.Sprint(i+1) {
+			return fmt.Sprintf("line %d is %q", i+1, line)
+		}
+	}
+	return ""
+}
+
+func set(values ...string) map[string]bool {
+	m := map[string]bool{}
+	for _, v := range values {
+		m[v] = true
+	}
+	return m
+}
+
+// only is the state, if there is no doubt.
+func (b *modelBox) only() string {
+	if len(b.may) != 1 {
+		return "unknown"
+	}
+	for s := range b.may {
+		return s
+	}
+	return ""
+}
+
+// leave says that the processes go, or may go.
+func (b *modelBox) leave() {
+	b.jobs, b.results, b.session, b.variable = nil, nil, false, set("")
+}
+
+func (b *modelBox) maybeLine(word string) { b.lines[word] = 0 }
+func (b *modelBox) wrote(word string)     { b.lines[word] = 1 }
+
+// verify compares the worker's sandboxes with what may be, after a new start, and
+// settles what is in doubt.
+func (w *worker) verify() {
+	for _, b := range slices.Clone(w.boxes) {
+		w.verifyBox(b)
+		if w.t.Failed() {
+			return
+		}
+	}
+}
+
+func (w *worker) verifyBox(b *modelBox) {
+	a, err := w.d.Try(e2e.Call{Key: w.key, Method: "GET", Path: "/sandboxes/" + b.name})
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	var sb shown
+	if a.Code != http.StatusNotFound {
+		if err := json.Unmarshal(a.Body, &sb); err != nil || a.Code != http.StatusOK {
+			w.t.Errorf("%s: %d %s", b.name, a.Code, a.Body)
+			return
+		}
+	}
+	if !b.may[sb.Status] {
+		w.t.Errorf("%s is %q, which is none of %v: %s", b.name, sb.Status, slices.Sorted(maps.Keys(b.may)), a.Body)
+		return
+	}
+	created := b.uid != "" // somebody was told of it
+	b.may = set(sb.Status)
+	switch {
+	case sb.Status == "" && created:
+		w.drop(b)
+		return
+	case sb.Status == "" || !created: // the create had no answer: again
+		w.createAgain(b)
+	}
+	if b.only() == "running" {
+		w.verifyInside(b)
+	}
+}
+
+func (w *worker) verifyInside(b *modelBox) {
+	w.verifyFiles(b)
+	for _, r := range b.results {
+		var e struct{ Result *result }
+		if w.call(e2e.Call{Method: "GET", Path: "/sandboxes/" + b.name + "/execs/" + r.ExecID}, http.StatusOK, &e) &&
+			(e.Result == nil || e.Result.ExitCode != r.ExitCode || e.Result.Stdout != r.Output) {
+			w.t.Errorf("%s: the result of %s was %+v, and is %+v", b.name, r.ExecID, r, e.Result)
+		}
+	}
+	// Numbers that come after the daemon's death were said without it, or to the
+	// next one.
+	for _, j := range b.jobs {
+		before := len(j.said)
+		for end := time.Now().Add(10*time.Second + e2e.Slack()); len(j.said) == before && !w.t.Failed(); {
+			if w.follow(b); time.Now().After(end) {
+				w.t.Errorf("%s: %s counts no further than %d bytes", b.name, j.id, before)
+			}
+		}
+	}
+	if b.session {
+		var r result
+		if w.execute(b, map[string]any{"command": `echo "$X"`, "session": "s"}, http.StatusOK, &r) {
+			value := strings.TrimSpace(r.Output)
+			if !b.variable[value] {
+				w.t.Errorf("%s: the session's variable is %q, none of %v", b.name, value, b.variable)
+			}
+			b.variable = set(value)
+		}
+	}
+}
+
+// verifyFiles checks the file of lines, the file that is replaced, and that
+// nothing lies beside them.
+func (w *worker) verifyFiles(b *modelBox) {
+	const look = "cat log 2>/dev/null; echo ==; ls -A; echo ==; test ! -e up || sha256sum <up"
+	var parts []string
+	// What was under way ends by itself: a command that sleeps before it writes, and
+	// the half of an upload.
+	for end := time.Now().Add(10*time.Second + e2e.Slack()); ; time.Sleep(20 * time.Millisecond) {
+		var r result
+		if !w.execute(b, map[string]any{"command": look}, http.StatusOK, &r) {
+			w.t.Errorf("%s: no answer", b.name)
+			return
+		}
+		parts = strings.Split(r.Output, "==\n")
+		if len(parts) != 3 {
+			w.t.Errorf("%s: %q", b.name, r.Output)
+			return
+		}
+		left := strings.Fields(parts[1])
+		left = slices.DeleteFunc(left, func(name string) bool { return name == "log" || name == "up" })
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			w.t.Errorf("%s: the directory has %q besides", b.name, left)
+			return
+		}
+	}
+	found := map[string]int{}
+	for _, word := range strings.Fields(parts[0]) {
+		found[word]++
+	}
+	for word, told := range b.lines {
+		if n := found[word]; n > 1 || n < told {
+			w.t.Errorf("%s: the line %s was written %d times", b.name, word, n)
+		}
+		delete(found, word)
+	}
+	if len(found) > 0 {
+		w.t.Errorf("%s: nobody wrote %v", b.name, found)
+	}
+	digest, _, _ := strings.Cut(parts[2], " ")
+	if !b.files[digest] {
+		w.t.Errorf("%s: the file is %q, none of %v", b.name, digest, b.files)
+	}
+	b.files = set(digest)
+}
