@@ -77,7 +77,7 @@ var layers = []struct {
 	// Wiring: may import everything of ours, but not gVisor itself.
 	{"agentbox/internal/wire", []string{"agentbox/internal/..."}},
 	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire", "golang.org/x/sys/unix"}},
-	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "github.com/coder/websocket", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/bench", []string{"agentbox/internal/...", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/arch", nil},
 }
@@ -90,9 +90,9 @@ var testRows = map[string][]string{
 	"agentbox/internal/runtime/gvisor": {"agentbox/internal/runtime/runtimetest", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/image/...", "agentbox/internal/programs"},
 	"agentbox/internal/image/erofs":    {"agentbox/internal/image/erofs/erofstest"},
 	"agentbox/internal/image":          {"agentbox/internal/image/erofs/erofstest", "github.com/google/go-containerregistry/pkg/..."},
-	"agentbox/internal/e2e":            {"github.com/google/go-containerregistry/pkg/..."},
+	"agentbox/internal/e2e":            {"github.com/google/go-containerregistry/pkg/...", "modernc.org/sqlite"},
 	"agentbox/internal/local":          {"agentbox/internal/runtime/fake", "agentbox/internal/transfer"},
-	"agentbox/internal/manager":        {"agentbox/internal/runtime/fake", "agentbox/internal/store"},
+	"agentbox/internal/manager":        {"agentbox/internal/runtime/fake", "agentbox/internal/store", "modernc.org/sqlite"},
 	"agentbox/internal/volume":         {"agentbox/internal/store"},
 	"agentbox/internal/auth":           {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/server/rest":    {"agentbox/internal/server/rest/resttest", "agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store"},

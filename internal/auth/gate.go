@@ -32,6 +32,9 @@ type Policy struct {
 	// NoAuth lets in everybody from this machine, as an admin of the default
 	// owner. A key that is given is checked all the same.
 	NoAuth bool
+	// Loopback says that the service listens on a loopback address: requests
+	// that call it otherwise are refused.
+	Loopback bool
 	// AllowOrigin are the origins of web pages that may use the service.
 	AllowOrigin []string
 	// Rates bound requests.
@@ -48,7 +51,7 @@ type Gate struct {
 
 // NewGate returns the gate of a keyring.
 func NewGate(keys *Keyring, p Policy) (*Gate, error) {
-	origins, err := NewOrigins(p.AllowOrigin, p.NoAuth)
+	origins, err := NewOrigins(p.AllowOrigin, p.NoAuth || p.Loopback)
 	if err != nil {
 		return nil, err
 	}

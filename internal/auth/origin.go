@@ -18,14 +18,15 @@ import (
 // name that it made point to this machine.
 type Origins struct {
 	allowed []string
-	// loopback requires that clients name the server by a loopback address:
-	// without keys, the Host header is all that tells a page of another site,
-	// whose name was made to point here, from a local client.
+	// loopback requires that clients name the server by a loopback address, or
+	// by the host of an allowed origin: the Host header tells a page of another
+	// site, whose name was made to point here, from a local client. Without keys
+	// nothing else does.
 	loopback bool
 }
 
-// NewOrigins reads the list of allowed origins. loopback is for a server
-// without keys.
+// NewOrigins reads the list of allowed origins. loopback is for a server that
+// only this machine reaches.
 func NewOrigins(allow []string, loopback bool) (*Origins, error) {
 	o := &Origins{loopback: loopback}
 	for _, s := range allow {
@@ -44,10 +45,18 @@ func (o *Origins) Allowed(origin string) bool {
 	return ok && slices.Contains(o.allowed, scheme+"://"+host)
 }
 
+// named reports whether a Host header is that of an allowed origin.
+func (o *Origins) named(host string) bool {
+	return slices.ContainsFunc(o.allowed, func(origin string) bool {
+		scheme, allowed, _ := strings.Cut(origin, "://")
+		return allowed == canonicalHost(scheme, host)
+	})
+}
+
 // Check refuses a request that a page of a foreign site caused.
 func (o *Origins) Check(r *http.Request) error {
-	if o.loopback && !isLoopbackHost(r.Host) {
-		return forbidden("the server is for this machine only: reach it as 127.0.0.1, [::1] or localhost")
+	if o.loopback && !isLoopbackHost(r.Host) && !o.named(r.Host) {
+		return forbidden("the server is for this machine only: reach it as 127.0.0.1, [::1] or localhost; behind a proxy, name its address with --allow-origin")
 	}
 	origin, one := single(r.Header, "Origin")
 	site, oneSite := single(r.Header, "Sec-Fetch-Site")

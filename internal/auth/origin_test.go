@@ -73,8 +73,24 @@ func TestWEB01_Pages(t *testing.T) {
 	}
 }
 
-// TestPagesWithKeys: with keys the server may have any name, but a page of
-// another origin is refused even with a good key.
+// TestB208_Keys: on a loopback address the server has loopback names also with
+// keys, and that of a proxy in front of it when it is told.
+func TestB208_Keys(t *testing.T) {
+	w := newWorld(t, auth.Policy{Loopback: true, AllowOrigin: []string{"https://box.example"}})
+	for host, want := range map[string]bool{
+		"127.0.0.1:8700": true, "localhost": true, "[::1]:8700": true, "box.example": true, "BOX.example:443": true,
+		"evil.test": false, "127.0.0.1.evil.test": false, "box.example.evil.test": false, "box.example:80": false,
+	} {
+		for _, a := range []auth.Access{auth.NeedKey, auth.Open} {
+			if _, err := w.gate.Enter(request("Host", host, "X-API-Key", w.user), a); want && err != nil || !want && !errdefs.IsPermissionDenied(err) {
+				t.Errorf("%s: %v; want in: %v", host, err, want)
+			}
+		}
+	}
+}
+
+// TestPagesWithKeys: on another address the server may have any name, but a page
+// of another origin is refused even with a good key.
 func TestPagesWithKeys(t *testing.T) {
 	w := newWorld(t, auth.Policy{})
 	for want, headers := range map[bool][]string{

@@ -11,12 +11,12 @@ import "time"
 // its documentation, its default tag what holds when nobody sets it.
 type Config struct {
 	DataDir       string   `key:"data_dir" doc:"Directory of everything that agentbox keeps. Empty: /var/lib/agentbox, or $XDG_DATA_HOME/agentbox for an ordinary user."`
-	Listen        string   `key:"listen" default:"127.0.0.1:8700" doc:"Address and port of the one HTTP port. Other addresses than loopback need API keys; use TLS there."`
+	Listen        string   `key:"listen" default:"127.0.0.1:8700" doc:"Address and port of the one HTTP port. Other addresses than loopback need API keys; use TLS there. On a loopback address requests must call it so, or by the host of an allow_origin."`
 	Socket        string   `key:"socket" doc:"Path of the local socket, which the daemon's own user and root may use without a key. Empty: /run/agentbox/agentbox.sock or $XDG_RUNTIME_DIR/agentbox.sock; in another data directory its agentbox.sock."`
 	MetricsListen string   `key:"metrics_listen" doc:"A further address that serves /metrics without a key, on loopback only. Empty: none; /metrics of the main port takes an admin key."`
 	NoAuth        bool     `key:"no_auth" default:"false" doc:"Let in everybody who reaches the port, as an admin. Refused unless listen is a loopback address."`
 	PortRange     string   `key:"port_range" default:"1024-65535" doc:"Ports of this machine's loopback interface that sandboxes' published ports may have."`
-	AllowOrigin   []string `key:"allow_origin" doc:"Origins of web pages that may use the API, such as https://app.example. All others are refused."`
+	AllowOrigin   []string `key:"allow_origin" doc:"Origins of web pages that may use the API, such as https://app.example. All others are refused. A proxy in front of a loopback address is named here, too."`
 	Ephemeral     bool     `key:"ephemeral" default:"false" doc:"Destroy all sandboxes when the daemon is told to stop."`
 	Storage       string   `key:"storage" doc:"Root of the storage that owners keep beyond a sandbox's life. Empty: none. This version has none: leave it empty."`
 

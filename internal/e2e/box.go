@@ -27,11 +27,13 @@ var world struct {
 	shared *local.Sandbox
 }
 
-// Box is a running sandbox, reached through the Go API. Its methods fail the
-// test when agentbox itself fails; a command that fails is a result.
+// Box is a running sandbox. Its methods fail the test when agentbox itself
+// fails; a command that fails is a result. It is reached through the Go API, or
+// through the REST API if it is remote: then Sandbox is nil.
 type Box struct {
 	*local.Sandbox
-	t testing.TB
+	t      testing.TB
+	remote *restBox
 }
 
 // Engine is the one engine of this test process. [CloseEngine] ends it.
@@ -98,7 +100,7 @@ func newBoxOf(t testing.TB, image string, limits sandbox.Limits) *Box {
 			t.Errorf("destroy the sandbox: %v", err)
 		}
 	})
-	return &Box{sb, t}
+	return &Box{Sandbox: sb, t: t}
 }
 
 func create(e *local.Engine, limits sandbox.Limits) (*local.Sandbox, error) {
@@ -127,7 +129,7 @@ func Shared(t testing.TB) *Box {
 		}
 		world.shared = sb
 	}
-	return &Box{world.shared, t}
+	return &Box{Sandbox: world.shared, t: t}
 }
 
 // runTrue runs `true` in the shared sandbox, or on the host as long as there is
@@ -143,8 +145,16 @@ func runTrue() {
 	_, _ = (&Box{Sandbox: sb}).Try(sandbox.Command{Argv: []string{"true"}}, nil, client.Output{})
 }
 
+// UID is the sandbox's id at both doors.
+func (b *Box) UID() string {
+	if b.remote != nil {
+		return b.remote.id
+	}
+	return b.ID
+}
+
 // With is the same sandbox for a subtest.
-func (b *Box) With(t testing.TB) *Box { return &Box{b.Sandbox, t} }
+func (b *Box) With(t testing.TB) *Box { return &Box{b.Sandbox, t, b.remote} }
 
 // Try runs a command to its end and returns what agentbox says. Without a
 // timeout of its own it has one of two minutes. An empty out captures the
@@ -152,6 +162,9 @@ func (b *Box) With(t testing.TB) *Box { return &Box{b.Sandbox, t} }
 func (b *Box) Try(cmd sandbox.Command, stdin io.Reader, out client.Output) (*sandbox.Result, error) {
 	if cmd.Timeout == 0 {
 		cmd.Timeout = 2 * time.Minute
+	}
+	if b.remote != nil {
+		return b.remote.try(cmd, stdin, out)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cmd.Timeout+time.Minute)
 	defer cancel()

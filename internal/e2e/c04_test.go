@@ -14,10 +14,13 @@ func TestB025(t *testing.T) {
 	t.Parallel()
 	const line = `printf '\377\376\200ok\000z'`
 	const want = "//6Ab2sAeg=="
-	res := Shared(t).Sh(line)
-	if got := base64.StdEncoding.EncodeToString(res.Stdout); got != want || res.ShellCode() != 0 {
-		t.Errorf("bytes %s, want %s: %s", got, want, Describe(res))
-	}
+	BothDoors(t, func(t *testing.T, box *Box) {
+		res := box.Sh(line)
+		if got := base64.StdEncoding.EncodeToString(res.Stdout); got != want || res.ShellCode() != 0 {
+			t.Errorf("bytes %s, want %s: %s", got, want, Describe(res))
+		}
+	})
+
 	v := RunJSON(t, nil, "sh", "-c", line)
 	if got := base64.StdEncoding.EncodeToString(v.StdoutB64); got != want || v.ExitCode != 0 {
 		t.Errorf("run --json: bytes %s, want %s", got, want)
@@ -35,38 +38,40 @@ func TestB027(t *testing.T) {
 	t.Parallel()
 	program := "import os;b=('é'*200001).encode();[os.write(1,b[i:i+4097]) for i in range(0,len(b),4097)]"
 	want := strings.Repeat("é", 200001)
-	box := Shared(t)
-	check := func(door, got string) {
+	check := func(t *testing.T, door, got string) {
 		t.Helper()
 		if got != want {
 			t.Errorf("%s: %d bytes, want %d; %d replacement characters", door, len(got), len(want), strings.Count(got, "\uFFFD"))
 		}
 	}
-	cmd := sandbox.Command{Argv: []string{"python3", "-c", program}}
-	check("waiting", string(box.Exec(cmd, nil).Stdout))
-	check("streaming", string(box.Stream(cmd, nil).Stdout))
-	// A terminal of gVisor may take less than a program offers; this one minds.
-	whole := "import sys;sys.stdout.buffer.write('é'.encode()*200001)"
-	tty := sandbox.Command{Argv: []string{"python3", "-c", whole}, TTY: true}
-	check("terminal", string(box.Stream(tty, nil).Stdout))
-	check("waiting on a terminal", string(box.Exec(tty, nil).Stdout))
-	check("run", Run(t, SharedDir(t), "", "run", Image, "--", "python3", "-c", program).Stdout)
-	check("run --json", RunJSON(t, nil, "python3", "-c", program).Stdout)
+	BothDoors(t, func(t *testing.T, box *Box) {
+		cmd := sandbox.Command{Argv: []string{"python3", "-c", program}}
+		check(t, "waiting", string(box.Exec(cmd, nil).Stdout))
+		check(t, "streaming", string(box.Stream(cmd, nil).Stdout))
+		// A terminal of gVisor may take less than a program offers; this one minds.
+		whole := "import sys;sys.stdout.buffer.write('é'.encode()*200001)"
+		tty := sandbox.Command{Argv: []string{"python3", "-c", whole}, TTY: true}
+		check(t, "terminal", string(box.Stream(tty, nil).Stdout))
+		check(t, "waiting on a terminal", string(box.Exec(tty, nil).Stdout))
+	})
+	check(t, "run", Run(t, SharedDir(t), "", "run", Image, "--", "python3", "-c", program).Stdout)
+	check(t, "run --json", RunJSON(t, nil, "python3", "-c", program).Stdout)
 }
 
 // TestB029: input does not bring a terminal along; a terminal has one stream.
 func TestB029(t *testing.T) {
 	t.Parallel()
-	box := Shared(t)
-	cmd := sandbox.Command{Shell: "echo a; echo b >&2"}
-	runs := map[string]func(sandbox.Command, io.Reader) *sandbox.Result{"waiting": box.Exec, "streaming": box.Stream}
-	for name, run := range runs {
-		t.Log(name)
-		WantExit(t, run(cmd, strings.NewReader("input")), 0, "a\n", "b\n")
-	}
-	cmd.TTY = true
-	for name, run := range runs {
-		t.Log(name, "with a terminal")
-		WantExit(t, run(cmd, nil), 0, "a\r\nb\r\n", "")
-	}
+	BothDoors(t, func(t *testing.T, box *Box) {
+		cmd := sandbox.Command{Shell: "echo a; echo b >&2"}
+		runs := map[string]func(sandbox.Command, io.Reader) *sandbox.Result{"waiting": box.Exec, "streaming": box.Stream}
+		for name, run := range runs {
+			t.Log(name)
+			WantExit(t, run(cmd, strings.NewReader("input")), 0, "a\n", "b\n")
+		}
+		cmd.TTY = true
+		for name, run := range runs {
+			t.Log(name, "with a terminal")
+			WantExit(t, run(cmd, nil), 0, "a\r\nb\r\n", "")
+		}
+	})
 }

@@ -159,11 +159,14 @@ func TestB032(t *testing.T) {
 // TestB034: output over the cap changes nothing else of the result.
 func TestB034(t *testing.T) {
 	t.Parallel()
-	res := Shared(t).Sh("seq 1 2000000; echo end >&2; exit 7")
-	if res.Outcome != sandbox.Exited || res.ExitCode != 7 || !res.StdoutTruncated || res.StderrTruncated ||
-		string(res.Stderr) != "end\n" || len(res.Stdout) != sandbox.DefaultMaxOutput || !strings.HasPrefix(string(res.Stdout), "1\n2\n3\n") {
-		t.Errorf("got %s, truncated %v, %v", Describe(res), res.StdoutTruncated, res.StderrTruncated)
-	}
+	BothDoors(t, func(t *testing.T, box *Box) {
+		res := box.Sh("seq 1 2000000; echo end >&2; exit 7")
+		if res.Outcome != sandbox.Exited || res.ExitCode != 7 || !res.StdoutTruncated || res.StderrTruncated ||
+			string(res.Stderr) != "end\n" || len(res.Stdout) != sandbox.DefaultMaxOutput || !strings.HasPrefix(string(res.Stdout), "1\n2\n3\n") {
+			t.Errorf("got %s, truncated %v, %v", Describe(res), res.StdoutTruncated, res.StderrTruncated)
+		}
+	})
+
 	v := RunJSON(t, nil, "sh", "-c", "seq 1 2000000; echo end >&2; exit 7")
 	if v.ExitCode != 7 || !v.Truncated.Stdout || v.Truncated.Stderr || v.Stderr != "end\n" || v.Outcome != "exited" {
 		t.Errorf("run --json: %d %s, truncated %v, stderr %q", v.ExitCode, v.Outcome, v.Truncated, v.Stderr)

@@ -17,8 +17,7 @@ import (
 // TestB039: a program that can't be run is reported as a shell does.
 func TestB039(t *testing.T) {
 	t.Parallel()
-	box := Shared(t)
-	for _, c := range []struct {
+	cases := []struct {
 		cmd  sandbox.Command
 		code int
 		says string
@@ -28,11 +27,16 @@ func TestB039(t *testing.T) {
 		{sandbox.Command{Argv: []string{"/etc/passwd"}}, 126, "/etc/passwd"},
 		{sandbox.Command{Argv: []string{"/no/such/dir/prog"}}, 127, "/no/such/dir/prog"},
 		{sandbox.Command{Shell: "nosuchcmd"}, 127, "nosuchcmd"},
-	} {
-		res := box.Exec(c.cmd, nil)
-		if res.Outcome != sandbox.Exited || res.ExitCode != c.code || !strings.Contains(string(res.Stderr), c.says) {
-			t.Errorf("%v%s: got %s, want %d and a word on %s", c.cmd.Argv, c.cmd.Shell, Describe(res), c.code, c.says)
+	}
+	BothDoors(t, func(t *testing.T, box *Box) {
+		for _, c := range cases {
+			res := box.Exec(c.cmd, nil)
+			if res.Outcome != sandbox.Exited || res.ExitCode != c.code || !strings.Contains(string(res.Stderr), c.says) {
+				t.Errorf("%v%s: got %s, want %d and a word on %s", c.cmd.Argv, c.cmd.Shell, Describe(res), c.code, c.says)
+			}
 		}
+	})
+	for _, c := range cases {
 		if c.cmd.Argv == nil {
 			continue
 		}
@@ -58,21 +62,24 @@ func TestB041(t *testing.T) {
 // TestB043: 0, 3 and 255 are the same in every mode.
 func TestB043(t *testing.T) {
 	t.Parallel()
-	box := Shared(t)
+	box, far := Shared(t), SharedRemote(t)
 	dir := SharedDir(t)
 	for _, code := range []int{0, 3, 255} {
 		line := "exit " + strconv.Itoa(code)
 		cmd := sandbox.Command{Shell: line}
 		got := map[string]int{
-			"waiting":   box.Exec(cmd, nil).ShellCode(),
-			"streaming": box.Stream(cmd, nil).ShellCode(),
-			"run":       Run(t, dir, "", "run", Image, "--", "sh", "-c", line).Code,
-			"run -i":    Run(t, dir, "x", "run", "-i", Image, "--", "sh", "-c", line).Code,
-			"run -t":    Run(t, dir, "", "run", "-t", Image, "--", "sh", "-c", line).Code,
-			"run json":  RunJSON(t, nil, "sh", "-c", line).ExitCode,
+			"waiting":        box.Exec(cmd, nil).ShellCode(),
+			"streaming":      box.Stream(cmd, nil).ShellCode(),
+			"REST":           far.Exec(cmd, nil).ShellCode(),
+			"REST streaming": far.Stream(cmd, nil).ShellCode(),
+			"run":            Run(t, dir, "", "run", Image, "--", "sh", "-c", line).Code,
+			"run -i":         Run(t, dir, "x", "run", "-i", Image, "--", "sh", "-c", line).Code,
+			"run -t":         Run(t, dir, "", "run", "-t", Image, "--", "sh", "-c", line).Code,
+			"run json":       RunJSON(t, nil, "sh", "-c", line).ExitCode,
 		}
 		cmd.TTY = true
 		got["terminal"] = box.Exec(cmd, nil).ShellCode()
+		got["REST terminal"] = far.Exec(cmd, nil).ShellCode()
 		got["background"] = backgroundCode(t, box, line)
 		for mode, c := range got {
 			if c != code {
@@ -128,11 +135,13 @@ func TestB045_DataDirectory(t *testing.T) {
 // killed is not.
 func TestB046(t *testing.T) {
 	t.Parallel()
-	box := NewBox(t, sandbox.Limits{})
-	err := box.Session().WriteFile(t.Context(), "/workspace/s.sh", strings.NewReader("#!/no/such/interp\necho hi\n"), client.WriteOptions{Mode: 0o755})
-	if err != nil {
-		t.Fatal(err)
-	}
+	BothDoorsAnew(t, sandbox.Limits{}, noInterpreter)
+	t.Run("killed", func(t *testing.T) { killedUnderCommand(t, NewBox(t, sandbox.Limits{})) })
+	t.Run("killed rest", killedRemote)
+}
+
+func noInterpreter(t *testing.T, box *Box) {
+	writeFile(t, box.Files(), "/workspace/s.sh", "#!/no/such/interp\necho hi\n", client.WriteOptions{Mode: 0o755})
 	for _, cmd := range []sandbox.Command{{Argv: []string{"/workspace/s.sh"}}, {Shell: "/workspace/s.sh"}} {
 		res := box.Exec(cmd, nil)
 		if res.Outcome != sandbox.Exited || (res.ExitCode != 126 && res.ExitCode != 127) || len(res.Stderr) == 0 {
@@ -142,17 +151,56 @@ func TestB046(t *testing.T) {
 			t.Errorf("shell: %d, want 127", res.ExitCode)
 		}
 	}
+}
 
-	// The sandbox's process on the host is killed under a command.
-	p, err := box.Start(t.Context(), sandbox.Command{Shell: "sleep 100"}, client.Output{})
-	if err != nil {
-		t.Fatal(err)
+// killedRemote: a sandbox that was killed is an error through REST, at once and
+// later, and no exit code.
+func killedRemote(t *testing.T) {
+	box := NewRemote(t, sandbox.Limits{})
+	type answer struct {
+		res *sandbox.Result
+		err error
 	}
-	for _, pid := range SandboxPids(t, box.ID) {
+	done := make(chan answer, 1)
+	go func() {
+		res, err := box.Try(sandbox.Command{Shell: "sleep 100.125"}, nil, output())
+		done <- answer{res, err}
+	}()
+	Until(t, 10*time.Second, "the command runs", func() bool { return box.Count("100.125") > 0 })
+	killSandbox(t, box.remote.id)
+	began := time.Now()
+	a := <-done
+	Within(t, began, 5*time.Second)
+	for range 2 {
+		var p *Problem
+		if !errors.As(a.err, &p) || p.Status < 404 || p.Code == "" || p.Code == "internal" {
+			t.Errorf("got %+v, %v; want an error with a code", a.res, a.err)
+		}
+		a.res, a.err = box.Try(sandbox.Command{Shell: "echo ran"}, nil, output())
+	}
+}
+
+// killSandbox kills what runs of a sandbox on the host.
+func killSandbox(t testing.TB, id string) {
+	t.Helper()
+	pids := SandboxPids(t, id)
+	if len(pids) == 0 {
+		t.Fatalf("nothing runs of sandbox %s", id)
+	}
+	for _, pid := range pids {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
 			t.Fatal(err)
 		}
 	}
+}
+
+// killedUnderCommand: the sandbox's process on the host is killed under a command.
+func killedUnderCommand(t *testing.T, box *Box) {
+	p, err := box.Start(t.Context(), sandbox.Command{Shell: "sleep 100"}, client.Output{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	killSandbox(t, box.ID)
 	began := time.Now()
 	res, err := box.Wait(t.Context(), p)
 	Within(t, began, 5*time.Second)
@@ -167,11 +215,13 @@ func TestB046(t *testing.T) {
 // TestB047: a signal right after a cold start is a signal, not a time-out.
 func TestB047(t *testing.T) {
 	t.Parallel()
-	box := NewBox(t, sandbox.Limits{})
-	res := box.Exec(sandbox.Command{Shell: "kill -9 $$", Timeout: 30 * time.Second}, nil)
-	if res.Outcome != sandbox.Signaled || res.Signal != 9 || res.ShellCode() != 137 || res.Duration > time.Second+Slack() {
-		t.Errorf("got %s, want signal 9 at once", Describe(res))
-	}
+	BothDoorsAnew(t, sandbox.Limits{}, func(t *testing.T, box *Box) {
+		res := box.Exec(sandbox.Command{Shell: "kill -9 $$", Timeout: 30 * time.Second}, nil)
+		if res.Outcome != sandbox.Signaled || res.Signal != 9 || res.ShellCode() != 137 || res.Duration > time.Second+Slack() {
+			t.Errorf("got %s, want signal 9 at once", Describe(res))
+		}
+	})
+
 	v := RunJSON(t, []string{"--timeout", "30s"}, "sh", "-c", "kill -9 $$")
 	if v.ExitCode != 137 || v.TimedOut || v.OOMKilled || v.Outcome != "signaled" || v.Signal != 9 {
 		t.Errorf("run --json: %+v", v)

@@ -140,7 +140,7 @@ func TestB237(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sb.Destroy(t.Context())
-	starts(&Box{sb, t}, nodes, "node", "-e", "console.log(1)")
+	starts(&Box{Sandbox: sb, t: t}, nodes, "node", "-e", "console.log(1)")
 }
 
 // TestB239: debuggers work, and what gVisor lacks fails in the way that makes

@@ -23,7 +23,7 @@ type Daemon struct {
 	Dir  string
 	args []string
 	cmd  *exec.Cmd
-	logs lockedBuffer
+	logs *lockedBuffer
 
 	URL string
 	// Key is the first one: an admin's of the default owner. Empty without keys.
@@ -36,7 +36,14 @@ type Daemon struct {
 // its sandboxes.
 func StartDaemon(t testing.TB, args ...string) *Daemon {
 	t.Helper()
-	d := &Daemon{t: t, Dir: DataDir(t), args: args}
+	d := &Daemon{t: t, Dir: DataDir(t), args: args, logs: &lockedBuffer{}}
+	d.keep(t)
+	return d
+}
+
+// keep starts the daemon, which ends with the test.
+func (d *Daemon) keep(t testing.TB) {
+	t.Helper()
 	d.Start()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -52,7 +59,6 @@ func StartDaemon(t testing.TB, args ...string) *Daemon {
 			t.Errorf("%d processes are left", n)
 		}
 	})
-	return d
 }
 
 // Start starts the daemon again, after it ended.
@@ -70,7 +76,7 @@ func (d *Daemon) StartWith(env ...string) error {
 	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--sandbox-image", Image}, d.args...)
 	d.cmd = exec.Command(Binary(d.t), args...)
 	d.cmd.Env = append(append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir), env...)
-	d.cmd.Stderr = &d.logs
+	d.cmd.Stderr = d.logs
 	stdout, err := d.cmd.StdoutPipe()
 	if err != nil {
 		d.t.Fatal(err)
@@ -163,8 +169,8 @@ type Call struct {
 	Header map[string]string
 }
 
-// Answer is what a daemon said.
-type Answer struct {
+// Reply is what a daemon said.
+type Reply struct {
 	Code   int
 	Header http.Header
 	Body   []byte
@@ -172,10 +178,10 @@ type Answer struct {
 
 // Try sends a request to a daemon that may die of it. It may be used by many
 // goroutines, while nobody starts the daemon anew.
-func (d *Daemon) Try(c Call) (Answer, error) {
+func (d *Daemon) Try(c Call) (Reply, error) {
 	r, err := http.NewRequestWithContext(d.t.Context(), c.Method, d.URL+"/api/v1"+c.Path, strings.NewReader(c.Body))
 	if err != nil {
-		return Answer{}, err
+		return Reply{}, err
 	}
 	if c.Key != "" {
 		r.Header.Set("Authorization", "Bearer "+c.Key)
@@ -188,11 +194,11 @@ func (d *Daemon) Try(c Call) (Answer, error) {
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return Answer{}, err
+		return Reply{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	return Answer{resp.StatusCode, resp.Header, body}, err
+	return Reply{resp.StatusCode, resp.Header, body}, err
 }
 
 // Run calls the binary as a client of the daemon, by its local socket.

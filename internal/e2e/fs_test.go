@@ -41,7 +41,9 @@ func hostCanary(t *testing.T) (path, text string, check func()) {
 	}
 }
 
-func readFile(s *client.Session, name string, o client.ReadOptions) (string, error) {
+func readFile(s interface {
+	ReadFile(ctx context.Context, name string, o client.ReadOptions) (*client.Content, error)
+}, name string, o client.ReadOptions) (string, error) {
 	r, err := s.ReadFile(context.Background(), name, o)
 	if err != nil {
 		return "", err

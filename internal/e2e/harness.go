@@ -73,13 +73,19 @@ func SharedDir(t testing.TB) string {
 // DataDir is a data directory of the test's own, with the shared images in it.
 func DataDir(t testing.TB) string {
 	t.Helper()
+	dir := makeDataDir(t)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func makeDataDir(t testing.TB) string {
+	t.Helper()
 	shared := SharedDir(t)
 	// Short: paths of sockets below it are limited.
 	dir, err := os.MkdirTemp("", "ab")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	for _, name := range []string{"images", "engine", "guest"} {
 		if err := os.MkdirAll(filepath.Join(shared, name), 0o755); err != nil {
 			t.Fatal(err)

@@ -46,7 +46,7 @@ func TestAPI(t *testing.T) {
 	d := StartDaemon(t, "--limits-sandboxes", strconv.Itoa(apiCap), "--sandbox-memory", "160m")
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
-	busy.Go(func() { d.keep(ctx, "a", "b") })
+	busy.Go(func() { d.keepAlive(ctx, "a", "b") })
 	defer busy.Wait()
 	defer cancel()
 	sent := 0
@@ -100,9 +100,9 @@ func (d *Daemon) generated(program string, round, cases int) int {
 	return n
 }
 
-// keep sees to it that sandboxes of these names run, whatever is done to them, and
+// keepAlive sees to it that sandboxes of these names run, whatever is done to them, and
 // removes others.
-func (d *Daemon) keep(ctx context.Context, names ...string) {
+func (d *Daemon) keepAlive(ctx context.Context, names ...string) {
 	for ctx.Err() == nil {
 		if err := d.keepOnce(names); err != nil && ctx.Err() == nil {
 			d.t.Error(err)
@@ -116,7 +116,7 @@ func (d *Daemon) keep(ctx context.Context, names ...string) {
 }
 
 func (d *Daemon) keepOnce(names []string) error {
-	call := func(method, path, body string) (Answer, error) {
+	call := func(method, path, body string) (Reply, error) {
 		return d.Try(Call{Key: d.Key, Method: method, Path: path, Body: body})
 	}
 	var all struct {

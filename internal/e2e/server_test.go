@@ -10,26 +10,6 @@ import (
 	"time"
 )
 
-// served is what the tests look at of a sandbox, and of an error.
-type served struct {
-	ID      string `json:"id"`
-	ShortID string `json:"short_id"`
-	Status  string `json:"status"`
-	Detail  string `json:"detail"`
-	Code    string `json:"code"`
-	Reason  string `json:"reason"`
-}
-
-// executed is what a client of the oldest contract looks at.
-type executed struct {
-	ExitCode int    `json:"exit_code"`
-	Output   string `json:"output"`
-}
-
-type servedList struct {
-	Items []served `json:"items"`
-}
-
 // TestServer goes through the life of a sandbox by HTTP, as the server's own
 // words tell a new user to.
 func TestServer(t *testing.T) {

@@ -19,6 +19,27 @@ const api = "/api/v1"
 // upgrade are the headers that ask for a WebSocket.
 var upgrade = []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}
 
+// served is what the tests look at of a sandbox, and of an error.
+type served struct {
+	ID      string `json:"id"`
+	ShortID string `json:"short_id"`
+	Status  string `json:"status"`
+	Detail  string `json:"detail"`
+	Code    string `json:"code"`
+	Reason  string `json:"reason"`
+}
+
+// executed is what a client of the oldest contract looks at.
+type executed struct {
+	ExitCode int    `json:"exit_code"`
+	Output   string `json:"output"`
+}
+
+// servedList is a page of sandboxes.
+type servedList struct {
+	Items []served `json:"items"`
+}
+
 // Tenant sends requests to a daemon as one owner.
 type Tenant struct {
 	t   testing.TB

@@ -85,4 +85,5 @@ type Spec struct {
 	Image     runtime.Image
 	ImageName string // for messages
 	Own       []string
+	Labels    map[string]string // kept by the back end
 }

@@ -232,15 +232,19 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	}
 	spec := p.Spec(rec.UID, img)
 	spec.Execs = m.policy.Execs
+	rec.User, rec.Workdir, rec.Env, rec.Ports, rec.ImageDigest, rec.ImagePath = spec.User, spec.Workdir, spec.Env, got, img.Digest, img.Path
+	if spec.Labels, err = copyOf(rec); err != nil {
+		return errors.Join(err, closeAll(open))
+	}
 	l, err := m.host.Create(ctx, spec)
 	if err != nil {
 		return errors.Join(err, closeAll(open))
 	}
 	if err = failpoint.CreateMade.Hit(); err == nil {
 		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) {
-			sb.Started, sb.NotEnforced, sb.ImageDigest = now().Round(0), m.Capabilities().NotEnforced, img.Digest
-			sb.ImagePath = img.Path
-			sb.User, sb.Workdir, sb.Env, sb.Ports = spec.User, spec.Workdir, spec.Env, got
+			sb.Started, sb.NotEnforced = now().Round(0), m.Capabilities().NotEnforced
+			sb.ImageDigest, sb.ImagePath = rec.ImageDigest, rec.ImagePath
+			sb.User, sb.Workdir, sb.Env, sb.Ports = rec.User, rec.Workdir, rec.Env, rec.Ports
 		})
 	}
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 const adoptions = 8
 
 // reconcile brings the store and the back end to agreement: what runs is taken
-// over, what is half-made, half-gone or unknown is removed, and what ended
-// meanwhile gets its tombstone. An error of one sandbox does not keep the others
+// over, what is half-made or half-gone is removed, what ended meanwhile gets its
+// tombstone, and what only the back end knows is recorded again. An error of one sandbox does not keep the others
 // from it.
 func (m *Manager) reconcile(ctx context.Context) error {
 	recs, err := m.opts.Store.Sandboxes(ctx)
@@ -36,11 +36,14 @@ func (m *Manager) reconcile(ctx context.Context) error {
 	var g errgroup.Group
 	g.SetLimit(adoptions)
 	for _, rec := range recs {
+		info := found[rec.UID]
+		delete(found, rec.UID)
+		if damaged(&rec) {
+			rec = m.mended(rec, info)
+		}
 		b := newBox(rec)
 		b.arm()
 		m.index.add(b)
-		info := found[rec.UID]
-		delete(found, rec.UID)
 		g.Go(func() error {
 			if err := m.recover(ctx, b, info); err != nil {
 				m.log.Error("take over a sandbox", "sandbox", rec.Short, "status", rec.Status, "error", err)
@@ -48,11 +51,10 @@ func (m *Manager) reconcile(ctx context.Context) error {
 			return ctx.Err()
 		})
 	}
-	for uid := range found { // nobody knows them
+	for _, info := range found {
 		g.Go(func() error {
-			m.log.Warn("remove a sandbox that is not recorded", "sandbox", uid)
-			if err := m.opts.Runtime.Destroy(ctx, uid); err != nil {
-				m.log.Error("remove a sandbox that is not recorded", "sandbox", uid, "error", err)
+			if err := m.unrecorded(ctx, info); err != nil {
+				m.log.Error("take up or remove a sandbox that is not recorded", "sandbox", info.ID, "error", err)
 			}
 			return ctx.Err()
 		})

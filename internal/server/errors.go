@@ -134,7 +134,13 @@ func ProblemOf(err error) *Problem {
 	if errors.As(err, &refusal) {
 		text = refusal.Text
 	}
-	p = NewProblem(codeOf(err), text)
+	code := codeOf(err)
+	if code == CodeLimitExceeded && refusal == nil {
+		// It is no limit of the caller's but the machine that has no more, most
+		// often of its disk.
+		code, text = CodeUnavailable, "the server has no room left for this"
+	}
+	p = NewProblem(code, text)
 	switch p.Code {
 	case CodeUnauthenticated:
 		p.header.Set("WWW-Authenticate", "Bearer")

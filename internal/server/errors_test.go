@@ -36,7 +36,7 @@ var errorCases = map[string]struct {
 	"exists":            {errdefs.ErrAlreadyExists, 409, server.CodeAlreadyExists, ""},
 	"precondition":      {errdefs.ErrFailedPrecondition, 409, server.CodeConflict, ""},
 	"not implemented":   {errdefs.ErrNotImplemented, 400, server.CodeUnsupported, ""},
-	"exhausted":         {errdefs.ErrResourceExhausted, 429, server.CodeLimitExceeded, ""},
+	"exhausted":         {errdefs.ErrResourceExhausted, 503, server.CodeUnavailable, "the server has no room left for this"},
 	"rate":              {&auth.RateError{After: time.Second}, 429, server.CodeRateLimited, ""},
 	"destroyed":         {&sandbox.GoneError{Tombstone: sandbox.Tombstone{Reason: sandbox.ReasonOOM, ReasonText: "secret"}}, 404, server.CodeSandboxDestroyed, `"detail":"Sandbox not found"`},
 	"expired":           {fmt.Errorf("x: %w", &sandbox.GoneError{Tombstone: sandbox.Tombstone{Reason: sandbox.ReasonIdle}}), 404, server.CodeSandboxExpired, `"reason":"idle"`},

@@ -18,23 +18,26 @@ const (
 	kindName  = "name"
 )
 
-// Sandboxes returns all sandboxes.
+// Sandboxes returns all sandboxes. One whose record can't be read has no more than
+// its uid, owner, ids, status, last activity and epoch: Created is zero.
 func (s *Store) Sandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
 	var all []sandbox.Sandbox
 	err := query(ctx, s.r, func(scan func(...any) error) error {
 		var sb sandbox.Sandbox
-		var record, status string
+		var uid, owner, short, label, name, record, status string
 		var active, epoch int64
-		if err := scan(&status, &active, &epoch, &record); err != nil {
+		if err := scan(&uid, &owner, &short, &label, &name, &status, &active, &epoch, &record); err != nil {
 			return err
 		}
-		if err := json.Unmarshal([]byte(record), &sb); err != nil {
-			return fmt.Errorf("decode a sandbox: %w", err)
+		if err := json.Unmarshal([]byte(record), &sb); err != nil || sb.UID != uid {
+			sb = sandbox.Sandbox{UID: uid, Owner: owner, Short: short, Label: label, Name: name}
 		}
 		sb.Status, sb.LastActivity, sb.Epoch = sandbox.State(status), fromNanos(active), uint64(epoch)
 		all = append(all, sb)
 		return nil
-	}, "SELECT status, last_activity, epoch, record FROM sandboxes ORDER BY uid")
+	}, `SELECT s.uid, s.owner, coalesce(max(value) FILTER (WHERE kind = '`+kindShort+`'), ''), coalesce(max(value) FILTER (WHERE kind = '`+kindLabel+`'), ''),
+		coalesce(max(value) FILTER (WHERE kind = '`+kindName+`'), ''), status, last_activity, epoch, record
+		FROM sandboxes s LEFT JOIN ids USING (uid) GROUP BY s.uid ORDER BY s.uid`)
 	if err != nil {
 		return nil, fmt.Errorf("read the sandboxes: %w", classify(err))
 	}

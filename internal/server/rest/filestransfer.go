@@ -9,7 +9,6 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"net/url"
 	"path"
 	"strings"
 
@@ -151,19 +150,36 @@ func (f *fileRoutes) download(ctx context.Context, c sandbox.Caller, in *downloa
 	}, nil
 }
 
-// disposition names the file for clients, also those that know no UTF-8.
+// disposition names the file for clients, also those that know no UTF-8. Some
+// decode % in the plain form, so there is none in it.
 func disposition(name string) string {
 	plain := strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' || r == '"' || r == '\\' {
+		if r < ' ' || r > '~' || strings.ContainsRune(`"\%`, r) {
 			return '_'
 		}
 		return r
 	}, name)
 	header := `attachment; filename="` + plain + `"`
 	if plain != name {
-		header += "; filename*=UTF-8''" + url.PathEscape(name)
+		header += "; filename*=UTF-8''" + extended(name)
 	}
 	return header
+}
+
+// attrChars stand for themselves in the extended form of a parameter: of those
+// that RFC 8187 allows the ones that no client reads otherwise.
+const attrChars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+
+func extended(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if strings.IndexByte(attrChars, s[i]) >= 0 {
+			b.WriteByte(s[i])
+		} else {
+			fmt.Fprintf(&b, "%%%02X", s[i])
+		}
+	}
+	return b.String()
 }
 
 // inside is the path that a client means: relative ones and absolute ones of the

@@ -10,6 +10,7 @@ import (
 
 	"agentbox/internal/server"
 	"agentbox/internal/server/rest"
+	"agentbox/internal/server/rest/resttest"
 )
 
 // quantity is a field that takes a number, as the document has it.
@@ -134,7 +135,7 @@ func TestAPI08_EveryNumber(t *testing.T) {
 			default:
 				body = q.body(n)
 			}
-			resp, text := w.ask(w.admin, q.method, url, "application/json", body)
+			resp, text := w.ask(w.admin, q.method+" ", url, resttest.Request{Type: "application/json", Body: body})
 			var value server.Problem
 			var form rest.FormProblem
 			switch resp.StatusCode {

@@ -1,0 +1,80 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"agentbox/internal/sandbox"
+)
+
+// TestB174: a burst of creates does not pass the limit, and the refusals say
+// when to come again.
+func TestB174(t *testing.T) {
+	t.Parallel()
+	const most = 5
+	for flag, code := range map[string]string{"--limits-sandboxes": "limit_exceeded", "--limits-sandboxes-per-owner": "quota_exceeded"} {
+		d := StartDaemon(t, flag, "5")
+		var mu sync.Mutex
+		made := map[string]bool{}
+		parallel(50, 50, func() {
+			resp, err := d.Request(t.Context(), d.Key, "POST", "/sandboxes", strings.NewReader("{}"), "Content-Type", "application/json")
+			mu.Lock()
+			defer mu.Unlock()
+			switch p := (*Problem)(nil); {
+			case err == nil:
+				made[resp.Header.Get("X-Request-ID")] = true
+				resp.Body.Close()
+			case asProblem(err, &p) && (p.Status != http.StatusTooManyRequests || p.Code != code || p.Header.Get("Retry-After") == ""):
+				t.Errorf("refused with %v, %v", p, p.Header)
+			case p == nil:
+				t.Error(err)
+			}
+		})
+		var all servedList
+		if d.Do(d.Key, "GET", "/sandboxes", "", &all); len(made) != most || len(all.Items) != most {
+			t.Errorf("%s: %d were made and %d are listed, want %d", flag, len(made), len(all.Items), most)
+		}
+		// One that goes makes room.
+		d.Do(d.Key, "DELETE", "/sandboxes/"+all.Items[0].ID, "", nil)
+		d.Make(nil)
+	}
+}
+
+// TestB179: a sandbox whose processor is used up still answers.
+func TestB179(t *testing.T) {
+	t.Parallel()
+	box := NewRemote(t, sandbox.Limits{CPUs: 1})
+	r := box.remote
+	box.Want("", "for i in $(seq 16); do (while :; do :; done) >/dev/null 2>&1 & done")
+	for range Sized(5, 20) {
+		for name, call := range map[string]func(){
+			"exec": func() { box.Want("ok\n", "echo ok") },
+			"read": func() {
+				if got := r.d.Text(r.d.Key, r.at("/files?path=/etc/hostname")); got == "" {
+					t.Error("nothing is read")
+				}
+			},
+			"get": func() {
+				var sb served
+				if code := r.d.Do(r.d.Key, "GET", r.at(""), "", &sb); code != 200 || sb.Status != "running" {
+					t.Errorf("get: %d %+v", code, sb)
+				}
+			},
+		} {
+			began := time.Now()
+			call()
+			if took := time.Since(began); took > 5*time.Second+Slack() {
+				t.Errorf("%s took %v", name, took)
+			}
+		}
+	}
+	// The control: they do use it up.
+	before := CPUTime(t, r.id)
+	time.Sleep(time.Second)
+	if used := CPUTime(t, r.id) - before; used < 200*time.Millisecond {
+		t.Errorf("the loops use %v in a second", used)
+	}
+}

@@ -1,0 +1,559 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"agentbox/internal/sandbox"
+	"agentbox/internal/store"
+)
+
+// copyStore copies the files of a database that nobody writes.
+func copyStore(t testing.TB, from, to string) {
+	t.Helper()
+	for _, suffix := range []string{"", "-wal"} {
+		b, err := os.ReadFile(from + suffix)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		_ = os.Remove(to + suffix)
+		if err == nil {
+			if err := os.WriteFile(to+suffix, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = os.Remove(to + "-shm")
+}
+
+// TestF16: a store that lost its end has the last state that was whole, or is
+// refused; never is it read as empty.
+func TestF16(t *testing.T) {
+	t.Parallel()
+	d := StartDaemon(t)
+	for range 5 {
+		d.Make(nil)
+	}
+	db := filepath.Join(d.Dir, "agentbox.db")
+	kept := filepath.Join(t.TempDir(), "killed.db")
+	d.Kill()
+	copyStore(t, db, kept) // with a log
+	d.Start()
+	if code := d.Stop(); code != 0 {
+		t.Fatalf("stop: %d", code)
+	}
+	stopped := filepath.Join(t.TempDir(), "stopped.db")
+	copyStore(t, db, stopped) // without
+
+	look := func(what, path string, least int) {
+		s, err := store.Open(t.Context(), path)
+		if err == nil {
+			var all []sandbox.Sandbox
+			all, err = s.Sandboxes(t.Context())
+			if err == nil && (len(all) < least || len(all) > 5) {
+				t.Errorf("%s: %d sandboxes are read, at least %d were there", what, len(all), least)
+			}
+			err = errors.Join(err, s.Close())
+		}
+		if err != nil && len(err.Error()) < 10 {
+			t.Errorf("%s: refused with %q", what, err)
+		}
+	}
+	damaged := filepath.Join(t.TempDir(), "damaged.db")
+	copyStore(t, kept, damaged)
+	look("untouched", damaged, 5)
+	for i := range 50 {
+		n := int64(1 + i*512/50)
+		for name, file := range map[string]string{"its log": kept, "its file": stopped} {
+			copyStore(t, file, damaged)
+			target := damaged
+			if name == "its log" {
+				target += "-wal"
+			}
+			st, err := os.Stat(target)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if err := os.Truncate(target, st.Size()-n); err != nil {
+				t.Fatal(err)
+			}
+			look(fmt.Sprintf("%d bytes off %s", n, name), damaged, 4)
+			if name == "its file" { // a log ends for SQLite where it is damaged
+				copyStore(t, file, damaged)
+				flip(t, target)
+				look("a flipped byte in "+name, damaged, 5)
+			}
+		}
+	}
+	refusesDamage(t, d, db, stopped)
+	survivesLog(t, d, db)
+}
+
+// refusesDamage: the daemon says what is wrong with its store, and the sandboxes
+// live on.
+func refusesDamage(t *testing.T, d *Daemon, db, stopped string) {
+	t.Helper()
+	b, err := os.ReadFile(stopped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range b[100:4096] {
+		b[100+i] = 0xa5
+	}
+	if err := os.WriteFile(db, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	processes := Count(t, d.Dir+"/")
+	if out := Run(t, d.Dir, "", "serve", "--listen", "127.0.0.1:0", "--sandbox-image", Image); out.Code == 0 || !strings.Contains(out.Stderr, db) {
+		t.Errorf("a daemon with a damaged store: %+v", out)
+	}
+	if now := Count(t, d.Dir+"/"); now != processes || now == 0 {
+		t.Errorf("%d processes ran before, and %d now", processes, now)
+	}
+	copyStore(t, stopped, db)
+	d.Start()
+	var all servedList
+	if d.Do(d.Key, "GET", "/sandboxes", "", &all); len(all.Items) != 5 {
+		t.Errorf("with the store as it was: %d sandboxes", len(all.Items))
+	}
+}
+
+// survivesLog: a log that is damaged at its begin takes all with it that was
+// written since the last stop. No sandbox is lost with that.
+func survivesLog(t *testing.T, d *Daemon, db string) {
+	t.Helper()
+	late := d.Make(map[string]any{"name": "late"})
+	d.Kill()
+	b, err := os.ReadFile(db + "-wal")
+	if err != nil || len(b) == 0 {
+		t.Fatalf("there is no log: %v", err)
+	}
+	b[16] ^= 1 // its salt
+	if err := os.WriteFile(db+"-wal", b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.Start()
+	var all servedList
+	var sb served
+	if d.Do(d.Key, "GET", "/sandboxes", "", &all); len(all.Items) != 6 {
+		t.Errorf("without the log: %d sandboxes", len(all.Items))
+	}
+	if code := d.Do(d.Key, "GET", "/sandboxes/late", "", &sb); code != 200 || sb.ID != late || sb.Status != "running" {
+		t.Errorf("the one that was in the log only: %d %+v", code, sb)
+	}
+}
+
+// flip changes one byte.
+func flip(t testing.TB, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[rand.N(len(b))] ^= 1 << rand.N(8)
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestF18: sandboxes whose daemon lost its store are taken over: nothing that
+// runs is forgotten, or removed without a word.
+func TestF18(t *testing.T) {
+	t.Parallel()
+	d := StartDaemon(t)
+	before := d.HostState()
+	var boxes []*Box
+	for range 5 {
+		boxes = append(boxes, d.Box(d.Make(nil)))
+	}
+	boxes[0].Want("", "echo precious > /workspace/f")
+	d.Kill()
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(filepath.Join(d.Dir, "agentbox.db"+suffix)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.Start() // with a new first key
+	var all servedList
+	if d.Do(d.Key, "GET", "/sandboxes", "", &all); len(all.Items) != 5 {
+		t.Errorf("%d of 5 are listed", len(all.Items))
+	}
+	for i, b := range boxes {
+		b.remote.d = d
+		if res, err := b.Try(sandbox.Command{Shell: "echo ok"}, nil, output()); err != nil || string(res.Stdout) != "ok\n" {
+			t.Errorf("sandbox %d: %v, %v", i, res, err)
+		}
+	}
+	boxes[0].Want("precious\n", "cat /workspace/f")
+	for _, b := range boxes {
+		if code := d.Do(d.Key, "DELETE", b.remote.at(""), "", nil); code != 204 {
+			t.Errorf("delete: %d", code)
+		}
+	}
+	d.WantState(before)
+}
+
+// TestF19: a full data directory stops what needs room, and nothing else.
+func TestF19(t *testing.T) {
+	t.Parallel()
+	Need(t, os.Getuid() == 0, "root, to mount a small file system")
+	d := &Daemon{t: t, Dir: DataDir(t), logs: &lockedBuffer{}}
+	small := filepath.Join(d.Dir, "small")
+	if err := os.Mkdir(small, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=64m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(small, syscall.MNT_DETACH) })
+	for _, name := range []string{"images", "engine", "guest"} {
+		at, err := os.Readlink(filepath.Join(d.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(at, filepath.Join(small, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.Dir = small
+	d.keep(t)
+	box := d.Box(d.Make(nil))
+	long := make(chan *sandbox.Result, 1)
+	go func() {
+		res, _ := box.Try(sandbox.Command{Shell: "sleep 4.19; echo ok"}, nil, output())
+		long <- res
+	}()
+	box.WaitCount("4.19", 2, 10*time.Second)
+	filler := filepath.Join(small, "filler")
+	f, err := os.Create(filler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for chunk := 1 << 20; chunk > 0; {
+		if _, err := f.Write(make([]byte, chunk)); err != nil {
+			chunk /= 2
+		}
+	}
+	_ = f.Close()
+	var p *Problem
+	for range 3 {
+		err := d.ask(t.Context(), "POST", "/sandboxes", "{}", nil)
+		if !asProblem(err, &p) || p.Status != http.StatusServiceUnavailable && p.Status != http.StatusInsufficientStorage {
+			t.Errorf("a create on a full disk: %v", err)
+		}
+	}
+	box.Want("still\n", "echo still")
+	if code := d.Do(d.Key, "GET", "/sandboxes", "", nil); code != 200 {
+		t.Errorf("list: %d", code)
+	}
+	if res := <-long; res == nil || string(res.Stdout) != "ok\n" {
+		t.Errorf("a command that ran meanwhile: %v", res)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	Until(t, 5*time.Second, "it makes sandboxes again", func() bool {
+		var sb served
+		return d.Do(d.Key, "POST", "/sandboxes", "{}", &sb) == http.StatusCreated
+	})
+	Within(t, began, 5*time.Second)
+}
+
+// memoryGroup makes a control group with a memory limit and returns how a process
+// gets in.
+func memoryGroup(t testing.TB, limit int64) func(pid int) {
+	t.Helper()
+	name := fmt.Sprintf("agentbox-f22-%d", os.Getpid())
+	root, file := filepath.Join(cgroupRoot, "memory"), "memory.limit_in_bytes"
+	if _, err := os.Stat(root); err != nil {
+		root, file = cgroupRoot, "memory.max"
+	}
+	dir := filepath.Join(root, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		Need(t, false, "a control group for memory: "+err.Error())
+	}
+	t.Cleanup(func() { _ = os.Remove(dir) })
+	write := func(file, text string) {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(file, fmt.Sprint(limit))
+	return func(pid int) { write("cgroup.procs", fmt.Sprint(pid)) }
+}
+
+// TestF22: a daemon that the kernel kills for its memory loses no sandbox.
+func TestF22(t *testing.T) {
+	t.Parallel()
+	Need(t, os.Getuid() == 0, "root, for a control group")
+	d := StartDaemon(t)
+	join := memoryGroup(t, 64<<20)
+	var boxes []*Box
+	for range 4 {
+		boxes = append(boxes, d.Box(d.Make(nil)))
+	}
+	join(d.Pid())
+	gone := make(chan error, 1)
+	cmd := d.cmd
+	go func() { gone <- cmd.Wait() }()
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	for i := range 16 {
+		load.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+					_ = d.ask(ctx, "POST", boxes[i%4].remote.at("/execute"), `{"command":"head -c 50000000 /dev/zero","max_output":50000000}`, nil) // until it is killed
+					cancel()
+				}
+			}
+		})
+	}
+	var err error
+	select {
+	case err = <-gone:
+	case <-time.After(2 * time.Minute):
+		t.Error("the kernel does not kill it")
+		_ = cmd.Process.Kill()
+		err = <-gone
+	}
+	close(stop)
+	load.Wait()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+		t.Errorf("it ended with %v", err)
+	}
+	d.Start()
+	var all servedList
+	d.Do(d.Key, "GET", "/sandboxes?status=running", "", &all)
+	if len(all.Items) != len(boxes) {
+		t.Errorf("%d of %d run", len(all.Items), len(boxes))
+	}
+	for _, b := range boxes {
+		b.Want("ok\n", "echo ok")
+	}
+}
+
+// cutter is a proxy to a daemon that resets each connection after some bytes, one
+// way or the other.
+func cutter(t testing.TB, to string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				far, err := net.Dial("tcp", to)
+				if err != nil {
+					_ = conn.Close()
+					return
+				}
+				up, down := int64(1<<20), int64(1<<20)
+				if rand.N(2) == 0 {
+					up = rand.N(int64(400)) // in the middle of the request
+				} else {
+					down = rand.N(int64(1500)) // of the answer, or behind it
+				}
+				var wg sync.WaitGroup
+				end := func(dst, src net.Conn, n int64) {
+					_, err := io.CopyN(dst, src, n)
+					if err == nil { // the bytes are used up
+						_ = conn.(*net.TCPConn).SetLinger(0)
+					}
+					_ = conn.Close()
+					_ = far.Close()
+				}
+				wg.Go(func() { end(far, conn, up) })
+				wg.Go(func() { end(conn, far, down) })
+				wg.Wait()
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// TestF25: creates that are repeated because their connections broke make one
+// sandbox each.
+func TestF25(t *testing.T) {
+	t.Parallel()
+	n := Sized(8, 200)
+	d := StartDaemon(t, "--limits-sandboxes", "300", "--limits-sandboxes-per-owner", "300")
+	far := *d
+	far.URL = "http://" + cutter(t, strings.TrimPrefix(d.URL, "http://"))
+	var mu sync.Mutex
+	made, next := map[string]string{}, 0
+	cuts := 0
+	parallel(n, 4, func() {
+		mu.Lock()
+		key := fmt.Sprint("f25-", next)
+		next++
+		mu.Unlock()
+		for try := range 6 {
+			from := &far
+			if try == 5 {
+				from = d // the last one arrives
+			}
+			resp, err := from.Request(t.Context(), d.Key, "POST", "/sandboxes", strings.NewReader(`{"labels":{"key":"`+key+`"}}`),
+				"Content-Type", "application/json", "Idempotency-Key", key, "Connection", "close")
+			var body []byte
+			if err == nil {
+				body, err = io.ReadAll(resp.Body)
+				resp.Body.Close()
+			}
+			mu.Lock()
+			var p *Problem
+			switch id := idIn(body); {
+			case asProblem(err, &p):
+				t.Errorf("%s: %v", key, err)
+			case err != nil:
+				cuts++
+			case made[key] != "" && made[key] != id:
+				t.Errorf("%s: %s, and before %s", key, id, made[key])
+			default:
+				made[key] = id
+			}
+			mu.Unlock()
+		}
+	})
+	var all servedList
+	if d.Do(d.Key, "GET", "/sandboxes?limit=1000", "", &all); len(all.Items) != n || len(made) != n {
+		t.Errorf("%d sandboxes are there, %d were answered with, want %d", len(all.Items), len(made), n)
+	}
+	if cuts < n {
+		t.Errorf("only %d connections were cut: nothing is tested", cuts)
+	}
+	if err := d.ask(t.Context(), "POST", "/sandboxes", "{}", nil); errdefs.IsFailedPrecondition(err) {
+		t.Error(err)
+	}
+}
+
+func idIn(body []byte) string {
+	_, rest, _ := bytes.Cut(body, []byte(`"id":"`))
+	id, _, _ := bytes.Cut(rest, []byte(`"`))
+	return string(id)
+}
+
+// TestF34: what a daemon left when it died is taken away, and what is others' is
+// not touched.
+func TestF34(t *testing.T) {
+	t.Parallel()
+	foreign := StartDaemon(t)
+	theirs := foreign.Box(foreign.Make(nil))
+	d := StartDaemon(t)
+	before := d.HostState()
+	dead, alive := d.Make(nil), d.Make(nil)
+	owner, err := os.ReadFile(filepath.Join(d.Dir, "daemon", "owner"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := cgroupDirs(strings.TrimSpace(string(owner)))
+	d.Kill()
+	killSandbox(t, dead)
+
+	// Left behind: a socket, a lock file, half of a sandbox, empty groups.
+	half := strings.Repeat("ab", 32)
+	var own []string
+	for _, g := range groups {
+		own = append(own, filepath.Join(g, half))
+	}
+	own = append(own, filepath.Join(d.Dir, "daemon", "sandboxes", half))
+	for _, dir := range own {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Of others: groups beside ours, a file, a process with our path, a port.
+	var decoys []string
+	for _, g := range groups {
+		decoys = append(decoys, filepath.Join(filepath.Dir(g), "decoy-"+filepath.Base(d.Dir)))
+	}
+	decoys = append(decoys, filepath.Join(d.Dir, "notes"))
+	for _, dir := range decoys {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(dir) })
+	}
+	sleeper := exec.Command("sleep", "1000")
+	sleeper.Dir = filepath.Join(d.Dir, "notes")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() })
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	if out := Run(t, d.Dir, "", "serve", "--listen", busy.Addr().String(), "--sandbox-image", Image); out.Code == 0 || !strings.Contains(out.Stderr, busy.Addr().String()) {
+		t.Errorf("on a busy port: %+v", out)
+	}
+	d.Start()
+	for _, dir := range own {
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%s is left", dir)
+		}
+	}
+	for _, dir := range decoys {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("a decoy is gone: %v", err)
+		}
+	}
+	if err := sleeper.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("another's process is gone: %v", err)
+	}
+	theirs.Want("ok\n", "echo ok")
+	d.Box(alive).Want("ok\n", "echo ok")
+	var p served
+	if code := d.Do(d.Key, "GET", "/sandboxes/"+dead, "", &p); code != 404 || p.Reason == "" {
+		t.Errorf("the dead one: %d %+v", code, p)
+	}
+	d.Do(d.Key, "DELETE", "/sandboxes/"+alive, "", nil)
+	d.WantState(before)
+}
+
+// TestF35: a data directory has one daemon, also right after that was killed.
+func TestF35(t *testing.T) {
+	t.Parallel()
+	d := StartDaemon(t)
+	box := d.Box(d.Make(nil))
+	second := func() Out {
+		return Run(t, d.Dir, "", "serve", "--listen", "127.0.0.1:0", "--sandbox-image", Image)
+	}
+	if out := second(); out.Code == 0 || !strings.Contains(out.Stderr, "another daemon") {
+		t.Errorf("a second daemon: %+v", out)
+	}
+	box.Want("ok\n", "echo ok")
+	d.Kill()
+	d.Start()
+	box.Want("ok\n", "echo ok")
+	if out := second(); out.Code == 0 || !strings.Contains(out.Stderr, "another daemon") {
+		t.Errorf("a second daemon beside the next one: %+v", out)
+	}
+}
