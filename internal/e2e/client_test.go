@@ -75,6 +75,15 @@ func TestServerShell(t *testing.T) {
 		t.Errorf("it ended with %d", code)
 	}
 	m.restored()
+
+	m = OpenTerminal(t, d.Dir, "top", "--interval", "200ms")
+	m.Expect("1 sandboxes on")
+	m.Expect(" dev ")
+	until(t, "the table is drawn anew", func() bool { return strings.Count(m.Screen(), "\x1b[H") > 1 })
+	m.Type("\x03")
+	if code := m.Code(); code != 0 {
+		t.Errorf("top ended with %d", code)
+	}
 }
 
 // TestServerTerminalEnds: however a terminal ends, it is as it was, and nothing
@@ -109,7 +118,8 @@ func TestServerTerminalEnds(t *testing.T) {
 		}
 	}
 	m := OpenTerminal(t, d.Dir, "exec", "-it", "dev", "--", "sh")
-	if code := m.Code(); code != 125 || !strings.Contains(m.Screen(), "Sandbox not found") {
+	m.Expect("Sandbox not found")
+	if code := m.Code(); code != 125 {
 		t.Errorf("in a sandbox that is gone: %d %q", code, m.Screen())
 	}
 	m.restored()
