@@ -307,3 +307,19 @@ func TestEvents(t *testing.T) {
 		t.Error("an answer is no end of a stream")
 	}
 }
+
+// What a server sends, whatever it is, ends in events or in an error.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte("id: 1-0\nevent: stdout\ndata: {\"data_base64\":\"aGk=\"}\n\nevent: exit\ndata: {\"exit_code\":3}\n\n"))
+	f.Add([]byte("event: error\ndata: {\"detail\":[1],\"code\":{}}\n\n"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		a := &App{Stdout: io.Discard, Stderr: io.Discard}
+		fo := &following{app: a}
+		if err := readEvents(io.NopCloser(strings.NewReader(string(body))), func(e event) (bool, error) { return fo.take(t.Context(), e) }); err != nil && err.Error() == "" {
+			t.Error("an error without words")
+		}
+		if e := parseProblem(&http.Response{StatusCode: 500, Status: "500", Header: http.Header{}}, body); e.Text == "" {
+			t.Errorf("%q is an error without words", body)
+		}
+	})
+}
