@@ -207,6 +207,10 @@ func (m *Manager) detached(ctx context.Context, f func(context.Context) error) e
 	}
 }
 
-// now is the time by the wall clock, in UTC, with the monotonic clock's reading:
+// now is the time by the wall clock with the monotonic clock's reading:
 // differences of two are right even if somebody sets the wall clock.
-func now() time.Time { return time.Now().UTC() }
+func now() time.Time { return time.Now() }
+
+// wall is the time that is recorded and shown. It has no reading of the monotonic
+// clock: [time.Time.UTC] drops it.
+func wall() time.Time { return time.Now().UTC() }

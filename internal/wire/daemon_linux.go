@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -60,10 +60,18 @@ type daemon struct {
 	server *server.Server
 }
 
+// gcPercent is how much the heap may grow between two collections, unless GOGC
+// says. Most of a large heap are outputs of commands, megabytes each: doubling
+// would take twice what the limits of outputs promise.
+const gcPercent = 50
+
 // Serve runs a daemon until ctx is done.
 func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err error) {
 	if err := armFailpoints(hooks.Log); err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	d := &daemon{cfg: cfg, hooks: hooks, meter: telemetry.New()}
 	defer func() { err = errors.Join(err, d.close()) }()
@@ -193,15 +201,6 @@ func (d *daemon) ensureImage(ctx context.Context) error {
 }
 
 func (d *daemon) openServer(context.Context) (err error) {
-	if d.cfg.NoAuth {
-		addr, err := net.ResolveTCPAddr("tcp", d.cfg.Listen)
-		if err != nil {
-			return fmt.Errorf("listen on %s: %w", d.cfg.Listen, err)
-		}
-		if err := server.CheckNoAuth(addr); err != nil {
-			return err
-		}
-	}
 	rates := auth.Rates{PerKey: d.cfg.RateLimit.PerKey, PerAddress: d.cfg.RateLimit.PerAddress, Refused: d.cfg.RateLimit.Refused}
 	for _, e := range d.cfg.RateLimit.Exempt {
 		network, err := config.ParseNetwork(e)
@@ -251,56 +250,6 @@ func (o operatorImages) Pull(ctx context.Context, reference, platform string) (i
 	opts := o.opts
 	opts.Platform = platform
 	return o.Store.Pull(ctx, reference, opts)
-}
-
-// listeners are where a daemon can be reached.
-type listeners struct{ main, local, metrics net.Listener }
-
-func (d *daemon) listen() (l listeners, err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, l.close())
-		}
-	}()
-	if l.main, err = d.listenMain(); err != nil {
-		return l, err
-	}
-	if l.local, err = server.ListenLocal(d.cfg.Socket); err != nil {
-		return l, err
-	}
-	if d.cfg.MetricsListen != "" {
-		if l.metrics, err = net.Listen("tcp", d.cfg.MetricsListen); err != nil {
-			return l, fmt.Errorf("listen on %s for metrics: %w", d.cfg.MetricsListen, err)
-		}
-	}
-	return l, nil
-}
-
-func (d *daemon) listenMain() (net.Listener, error) {
-	l, err := net.Listen("tcp", d.cfg.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w (another port: --listen)", d.cfg.Listen, err)
-	}
-	return l, nil
-}
-
-// tryAddress finds out before the long work that the port is somebody else's.
-func (d *daemon) tryAddress(context.Context) error {
-	l, err := d.listenMain()
-	if err != nil {
-		return err
-	}
-	return l.Close()
-}
-
-func (l listeners) close() error {
-	var err error
-	for _, one := range []net.Listener{l.main, l.local, l.metrics} {
-		if one != nil {
-			err = errors.Join(err, one.Close())
-		}
-	}
-	return err
 }
 
 // serve serves until ctx is done, and lets go of the sandboxes or, if they are
