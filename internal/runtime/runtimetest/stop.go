@@ -40,7 +40,7 @@ func testStops(t *testing.T, f Factory) {
 }
 
 // fidelity are things that files can be. Each has a place of its own, where make
-// runs once and show before and after two stops; what it prints must stay.
+// runs once and show before and after each of 20 stops; what it prints must stay.
 var fidelity = []struct{ name, make, show string }{
 	{"content", "head -c 300001 /dev/urandom >f; : >empty", "sha256sum f empty"},
 	{"owners", "touch f g; mkdir d; ln -s x l; chown 1234:60000 f; chown 0:65535 d; chown -h 7:8 l; chown 65535:1 g", "stat -c '%n %u %g' f g d l"},
@@ -146,7 +146,7 @@ func testFidelity(g *guest) {
 		g.root(c.make)
 	}
 	free := g.root("df -k / | awk 'NR==2 {print $3}'")
-	for range 2 {
+	for range 20 {
 		g.restart()
 		for i, c := range fidelity {
 			if got := g.root(place(i) + c.show); got != before[i] {
