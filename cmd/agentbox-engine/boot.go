@@ -52,6 +52,9 @@ func bootArgs(args []string) ([]string, error) {
 		}
 		args = args[2:]
 	}
+	if slices.Contains(args, "gofer") {
+		return args, prepareGofer(args)
+	}
 	if !slices.Contains(args, "boot") {
 		return args, nil
 	}
@@ -74,6 +77,10 @@ func bootArgs(args []string) ([]string, error) {
 	var out []string
 	var extra []byte
 	for _, arg := range args {
+		arg, err := keepFilestore(arg)
+		if err != nil {
+			return nil, err
+		}
 		v, ok := strings.CutPrefix(arg, "--pass-fd=")
 		host, guest, ok2 := strings.Cut(v, ":")
 		if !ok || !ok2 {
@@ -92,7 +99,7 @@ func bootArgs(args []string) ([]string, error) {
 		case n == passChannel:
 			arg, err = moved("--pass-fd=%d:3", fd, fdChannel)
 		case n == passFilestore:
-			arg, err = moved("--gofer-filestore-fds=%d", fd, fdFilestore)
+			arg, err = moved(filestoreFlag+"%d", fd, fdFilestore)
 		case n == passArgs:
 			arg = ""
 			extra, err = readAll(fd)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,6 +46,17 @@ func (g *Group) JoinFiles() (files []string, perThread bool) {
 		files = append(files, path.Join(dir, name))
 	}
 	return files, g.mode == V1
+}
+
+// Add moves a process that runs already into the group, with all its threads.
+// What memory it has stays counted where it was.
+func (g *Group) Add(pid int) error {
+	for _, dir := range g.distinct() {
+		if err := g.tree.Write(path.Join(dir, procs), strconv.Itoa(pid)); err != nil {
+			return fmt.Errorf("move process %d into cgroup: %w", pid, err)
+		}
+	}
+	return nil
 }
 
 // age is the time since the group's youngest directory was made; 0 when the

@@ -18,8 +18,8 @@ func (a *App) purgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge",
 		Short: "Remove everything that agentbox keeps on this machine",
-		Long: `Remove what agentbox keeps: sandboxes whose process is gone or whose server is stopped, images, the engine,
-the data directory, and its cgroups. It refuses while sandboxes are in use.`,
+		Long: `Remove what agentbox keeps: sandboxes whose process is gone or whose server is stopped, volumes with all that is
+in them, images, the engine, the data directory, and its cgroups. The storage of tenants stays. It refuses while sandboxes are in use.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, dir, err := a.local(cmd)
@@ -44,7 +44,7 @@ the data directory, and its cgroups. It refuses while sandboxes are in use.`,
 				return err
 			}
 			if !yes {
-				if err := a.confirm(fmt.Sprintf("Remove %s with all images and sandboxes?", dir)); err != nil {
+				if err := a.confirm(fmt.Sprintf("Remove %s with all images, sandboxes and volumes?", dir)); err != nil {
 					return err
 				}
 			}

@@ -18,13 +18,14 @@ type Config struct {
 	PortRange     string   `key:"port_range" default:"1024-65535" doc:"Ports of this machine's loopback interface that sandboxes' published ports may have."`
 	AllowOrigin   []string `key:"allow_origin" doc:"Origins of web pages that may use the API, such as https://app.example. All others are refused. A proxy in front of a loopback address is named here, too."`
 	Ephemeral     bool     `key:"ephemeral" default:"false" doc:"Destroy all sandboxes when the daemon is told to stop."`
-	Storage       string   `key:"storage" doc:"Root of the storage that owners keep beyond a sandbox's life. Empty: none. This version has none: leave it empty."`
+	Storage       string   `key:"storage" doc:"Directory of the storage that sandboxes of one tenant share and that outlives them: /workspace and /mnt/user-data/outputs of sandboxes with a tenant_id. Everybody must be able to go through what is above it (mode 0711). Empty: there is none."`
 
 	TLS       TLS       `key:"tls" doc:"Encryption of the main port. Files that change are read again."`
 	HTTP      HTTP      `key:"http" doc:"Bounds of what one client may ask of the server."`
 	RateLimit RateLimit `key:"rate_limit" doc:"Requests per second; 0 = no limit. Twice as many may come at once. More get a 429. The local socket has none."`
 	Sandbox   Sandbox   `key:"sandbox" doc:"Defaults of new sandboxes and commands, where a request does not say."`
 	Limits    Limits    `key:"limits" doc:"The operator's maximums: what no request gets more of."`
+	Volumes   Volumes   `key:"volumes" doc:"Named volumes and the storage of tenants."`
 	Images    Images    `key:"images" doc:"Where images come from."`
 	Audit     Audit     `key:"audit" doc:"The record of who did what."`
 	Log       Log       `key:"log" doc:"The daemon's own log, on standard error."`
@@ -81,6 +82,15 @@ type Limits struct {
 	MaxOutput         int64         `key:"max_output" unit:"size" default:"100000000" doc:"Captured bytes of each stream of a command."`
 	IdleTimeout       time.Duration `key:"idle_timeout" default:"0" doc:"Time without use. 0 = no maximum."`
 	Lifetime          time.Duration `key:"lifetime" default:"0" doc:"Life of a sandbox. 0 = no maximum."`
+}
+
+// Volumes bounds what outlives sandboxes.
+type Volumes struct {
+	Size          int64 `key:"size" unit:"size" min:"16777216" default:"4g" doc:"Size of a volume whose maker does not say."`
+	MaxSize       int64 `key:"max_size" unit:"size" min:"16777216" default:"64g" doc:"Largest size of a volume."`
+	PerOwner      int64 `key:"per_owner" default:"100" min:"1" doc:"Volumes of one owner."`
+	SpacePerOwner int64 `key:"space_per_owner" unit:"size" default:"256g" min:"16777216" doc:"What the sizes of one owner's volumes may add up to."`
+	StorageSize   int64 `key:"storage_size" unit:"size" min:"16777216" default:"4g" doc:"Storage of one tenant, where the file system of storage has project quotas. Elsewhere nothing bounds it."`
 }
 
 // Images says which images are pulled.

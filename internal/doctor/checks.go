@@ -13,7 +13,7 @@ import (
 // machine returns a Check without ID.
 var checks = []func(Env) Check{
 	checkKernel, checkContainer, checkUserns, checkPtrace, checkOvercommit,
-	checkCgroup, checkDataDir, checkDisk, checkMemory, checkSwap, checkLSM,
+	checkCgroup, checkDataDir, checkDisk, checkMemory, checkSwap, checkLSM, checkVolumes,
 	checkImages, checkRunc, checkDocker,
 }
 
@@ -215,6 +215,23 @@ func checkLSM(e Env) Check {
 		return good(id, title, e.LSM)
 	}
 	return bad(Warn, id, title, "neither AppArmor nor SELinux is active; sandboxes do not need it, it is one more layer", "boot with apparmor=1 security=apparmor")
+}
+
+func checkVolumes(e Env) Check {
+	const id, title = "volumes", "volumes"
+	v := e.Volumes
+	switch {
+	case v.Kind == "":
+		return Check{}
+	case v.Closed != nil:
+		return bad(Warn, id, title, "sandboxes can't have any: "+v.Closed.Error(), "let everybody go through the directories above "+e.DataDir+" (chmod o+x), or choose another one with --data-dir")
+	case v.Kind == sandbox.VolumeImage:
+		return good(id, title, "each is a file system in a file, so its size holds")
+	case v.Kind == sandbox.VolumeQuota:
+		return good(id, title, "each is a directory under a project quota, so its size holds")
+	}
+	return bad(Warn, id, title, "they are plain directories without a limit of size: "+v.Why.Error(),
+		"run agentbox as root with mkfs.ext4 and loop devices, or mount the data directory's file system with project quotas (prjquota)")
 }
 
 func checkImages(e Env) Check {

@@ -6,9 +6,12 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"agentbox/internal/sandbox"
 )
 
 // Status of one check.
@@ -64,6 +67,8 @@ type Env struct {
 	Cgroup Cgroup
 	Disk   Disk
 	Memory Memory
+	// Volumes is what can be kept beyond a sandbox's life.
+	Volumes Volumes
 	// Container names the container that we are in ("docker"); empty: none.
 	Container string
 	// Seccomp: a filter that somebody else set restricts this process.
@@ -99,6 +104,15 @@ type Disk struct {
 	// Unnamed and Holes are nil when files without a name can be made and
 	// parts of a file can be given back to the disk.
 	Unnamed, Holes error
+}
+
+// Volumes is how volumes of sandboxes are kept in the data directory.
+type Volumes struct {
+	Kind sandbox.VolumeKind // empty: it was not tried
+	// Why says why not in a better way; nil: there is none.
+	Why error
+	// Closed is a directory above that keeps sandboxes out; nil: none does.
+	Closed error
 }
 
 // Memory of the machine, in bytes.
@@ -160,6 +174,14 @@ func mode(e Env) string {
 
 // guestUID is the host uid of a sandbox's processes when root runs agentbox.
 const guestUID = 100_000
+
+// SandboxUser is the host uid of a sandbox's processes.
+func SandboxUser() uint32 {
+	if uid := os.Geteuid(); uid != 0 {
+		return uint32(uid)
+	}
+	return guestUID
+}
 
 // identity: users differ in gVisor's kernel only, the host sees one.
 func identity(e Env) string {

@@ -17,7 +17,7 @@ func healthy() Env {
 		UID: 0, DataDir: "/var/lib/agentbox", Kernel: "6.12.5-amd64", Arch: "amd64", Sysctl: map[string]string{},
 		Cgroup: Cgroup{Version: 2, Reason: "groups are made in /sys/fs/cgroup/agentbox"},
 		Disk:   Disk{FSType: "ext4", Free: 100 * sandbox.GiB}, Memory: Memory{Total: 16 * sandbox.GiB, Available: 12 * sandbox.GiB},
-		LSM: "AppArmor", Programs: map[string]string{"mmdebstrap": "/usr/bin/mmdebstrap"},
+		Volumes: Volumes{Kind: sandbox.VolumeImage}, LSM: "AppArmor", Programs: map[string]string{"mmdebstrap": "/usr/bin/mmdebstrap"},
 		Probe: func(context.Context) (string, error) { return "worked", nil },
 	}
 }
@@ -57,6 +57,10 @@ func TestBACK04EachFindingIsNamed(t *testing.T) {
 		detail string
 		fix    string
 	}{
+		{"closed to sandboxes", func(e *Env) { e.Volumes.Closed = errors.New("can't go through /root") }, "volumes", Warn, "/root", "chmod"},
+		{"volumes without limit", func(e *Env) {
+			e.Volumes = Volumes{Kind: sandbox.VolumeDirectory, Why: errors.New("only root may")}
+		}, "volumes", Warn, "only root may", "prjquota"},
 		{"old kernel", func(e *Env) { e.Kernel = "4.19.0" }, "kernel", Fail, "4.19.0", "5.3"},
 		{"strange kernel", func(e *Env) { e.Kernel = "" }, "kernel", Fail, "Linux", "5.3"},
 		{"unprivileged container", func(e *Env) { e.Container, e.Userns = "docker", errors.New("EPERM") }, "container", Warn, "docker", "--security-opt seccomp=unconfined"},

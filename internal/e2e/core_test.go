@@ -22,8 +22,8 @@ type described struct {
 	Ports []struct{ Guest, Host int } `json:"ports"`
 }
 
-// sh runs a command line and returns what it says, without the end of the line.
-func (d *Daemon) sh(id, line string) string {
+// said runs a command line and returns what it says, without the end of the line.
+func (d *Daemon) said(id, line string) string {
 	d.t.Helper()
 	body, err := json.Marshal(map[string]any{"command": line, "timeout": 60})
 	if err != nil {
@@ -71,7 +71,7 @@ func TestPublishedPortOfServer(t *testing.T) {
 		b, _ := io.ReadAll(resp.Body) // what is missing shows
 		return string(b)
 	}
-	d.sh("web", "echo hi > hello")
+	d.said("web", "echo hi > hello")
 	serve()
 	eventually(t, "the host's port leads into the sandbox", func() bool { return get() == "hi\n" })
 	clash := served{}
@@ -137,17 +137,17 @@ func TestLimitsOfServer(t *testing.T) {
 	if code := d.Do(d.Key, "POST", "/sandboxes/dev/execute", quoted(`{"command":%s,"detach":true}`, hold), nil); code != 202 {
 		t.Fatal(code)
 	}
-	eventually(t, "more is in use than the first limit", func() bool { return d.sh("dev", "ls held 2>&1") == "held" })
+	eventually(t, "more is in use than the first limit", func() bool { return d.said("dev", "ls held 2>&1") == "held" })
 	if got := patch(`{"memory":"100m"}`, 409); got.Code != "conflict" || memory() != "536870912" {
 		t.Errorf("below what is in use: %+v, the limit is %s", got, memory())
 	}
 	patch(`{"pids":20,"cpus":1}`, 200)
-	if out := d.sh("dev", "for i in $(seq 40); do sleep 5 & done 2>&1; echo; jobs -p | wc -l"); !strings.Contains(out, "annot fork") && !strings.Contains(out, "emporarily unavailable") {
+	if out := d.said("dev", "for i in $(seq 40); do sleep 5 & done 2>&1; echo; jobs -p | wc -l"); !strings.Contains(out, "annot fork") && !strings.Contains(out, "emporarily unavailable") {
 		t.Errorf("40 processes of 20: %q", out)
 	}
 	patch(`{"pids":200}`, 200)
 	eventually(t, "200 processes may be", func() bool {
-		return d.sh("dev", "for i in $(seq 100); do sleep 3 & done 2>&1 | wc -c") == "0"
+		return d.said("dev", "for i in $(seq 100); do sleep 3 & done 2>&1 | wc -c") == "0"
 	})
 	patch(`{"disk":"8g"}`, 400)
 
@@ -158,7 +158,7 @@ func TestLimitsOfServer(t *testing.T) {
 		t.Errorf("under the next daemon: %+v, the limit is %s", again.Limits, memory())
 	}
 	// What programs see follows with the next start.
-	total := func() string { return d.sh("dev", "awk '/MemTotal/ {print int($2/1024)}' /proc/meminfo") }
+	total := func() string { return d.said("dev", "awk '/MemTotal/ {print int($2/1024)}' /proc/meminfo") }
 	if got := total(); got != "96" {
 		t.Errorf("programs see %s MiB before a start", got)
 	}
@@ -188,7 +188,7 @@ time.sleep(1); b = bytearray(10**9)'`
 	if code := d.Do(d.Key, "POST", "/sandboxes/"+sb.ID+"/execute", quoted(`{"command":%s,"detach":true}`, bomb), nil); code != 202 {
 		t.Fatal(code)
 	}
-	d.sh(sb.ID, "touch go")
+	d.said(sb.ID, "touch go")
 	d.Kill()
 	eventually(t, "the sandbox is dead", func() bool { return len(SandboxPids(t, sb.ID)) == 0 })
 	d.Start()

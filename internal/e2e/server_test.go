@@ -221,7 +221,7 @@ func TestServerEphemeral(t *testing.T) {
 		{"", "exec dev -- ls /none", "", "/none", 2},
 		{"", "exec --timeout 1s dev -- sleep 60", "", "", 124},
 		{"", "exec dev -- nosuchprogram", "", "nosuchprogram", 127},
-		{"", "exec none -- true", "", "Sandbox not found", 125},
+		{"", "exec none -- true", "", `no sandbox "none"`, 125},
 		{"", "exec dev true", "", "put -- before", 125},
 	} {
 		out := Run(t, d.Dir, c.in, strings.Fields(c.args)...)

@@ -36,7 +36,7 @@ type Box struct {
 func (h *Host) Create(ctx context.Context, spec Spec) (_ *Box, err error) {
 	var undo cleanup.Stack
 	defer func() { err = errors.Join(err, undo.Run()) }()
-	made := runtime.Spec{ID: spec.ID, Limits: spec.Limits, Require: spec.Require, Image: spec.Image, Labels: spec.Labels}
+	made := runtime.Spec{ID: spec.ID, Limits: spec.Limits, Require: spec.Require, Image: spec.Image, Labels: spec.Labels, Mounts: spec.Mounts}
 	b := h.newBox(spec.ID, spec.Limits)
 	undo.Add(func() error { h.forget(b.ID, b.end); return nil })
 	if err := h.rt.Create(ctx, made); err != nil {

@@ -86,4 +86,5 @@ type Spec struct {
 	ImageName string // for messages
 	Own       []string
 	Labels    map[string]string // kept by the back end
+	Mounts    []runtime.Mount
 }

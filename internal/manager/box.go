@@ -26,6 +26,9 @@ type box struct {
 	release  func()           // gives the image back
 	// cancel cuts short what op's holder does.
 	cancel context.CancelFunc
+	// dropStorage: the tenant's storage is to go, too; the record says so when
+	// the sandbox begins to.
+	dropStorage bool
 	// ending: it was decided that the sandbox goes or stops; no use may begin.
 	ending bool
 	doom   doom
@@ -113,6 +116,7 @@ func (b *box) snapshot() sandbox.Sandbox {
 	sb := b.rec
 	sb.Labels = maps.Clone(sb.Labels)
 	sb.Env, sb.Aliases, sb.Ports = slices.Clone(sb.Env), slices.Clone(sb.Aliases), slices.Clone(sb.Ports)
+	sb.Volumes = slices.Clone(sb.Volumes)
 	sb.Require, sb.NotEnforced = slices.Clone(sb.Require), slices.Clone(sb.NotEnforced)
 	if !b.used.IsZero() {
 		sb.LastActivity = b.used.UTC()

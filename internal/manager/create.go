@@ -148,7 +148,7 @@ func record(c sandbox.Caller, r sandbox.CreateRequest, p plan) sandbox.Sandbox {
 	rec := sandbox.Sandbox{
 		UID: uid, Short: ids.Short(uid), Label: newLabel(), Name: r.Name, Aliases: r.Aliases, Owner: c.Owner,
 		Status: sandbox.Creating, Image: p.Image, User: p.User, Workdir: p.Workdir, Env: p.Env, Labels: maps.Clone(r.Labels),
-		Ports: slices.Clone(r.Ports), Limits: p.Limits, Require: p.Require, OnIdle: p.onIdle, IdleTimeout: p.idle, Lifetime: p.lifetime,
+		Volumes: slices.Clone(r.Volumes), Tenant: r.Tenant, Storage: p.storage, Ports: slices.Clone(r.Ports), Limits: p.Limits, Require: p.Require, OnIdle: p.onIdle, IdleTimeout: p.idle, Lifetime: p.lifetime,
 		Created: t, LastActivity: t, Epoch: 1,
 	}
 	if p.lifetime != sandbox.Never {
@@ -232,12 +232,16 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 		return err
 	}
 	rec := b.snapshot()
+	mounts, unbounded, err := m.acquire(ctx, &rec)
+	if err != nil {
+		return err
+	}
 	open, got, err := m.listen(rec.Ports, true)
 	if err != nil {
 		return err
 	}
 	spec := p.Spec(rec.UID, img)
-	spec.Execs = m.policy.Execs
+	spec.Execs, spec.Mounts = m.policy.Execs, mounts
 	rec.User, rec.Workdir, rec.Env, rec.Ports, rec.ImageDigest, rec.ImagePath = spec.User, spec.Workdir, spec.Env, got, img.Digest, img.Path
 	if spec.Labels, err = copyOf(rec); err != nil {
 		return errors.Join(err, closeAll(open))
@@ -248,7 +252,7 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	}
 	if err = failpoint.CreateMade.Hit(); err == nil {
 		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) {
-			sb.Started, sb.NotEnforced = wall(), m.Capabilities().NotEnforced
+			sb.Started, sb.NotEnforced = wall(), append(m.Capabilities().NotEnforced, unbounded...)
 			sb.ImageDigest, sb.ImagePath = rec.ImageDigest, rec.ImagePath
 			sb.User, sb.Workdir, sb.Env, sb.Ports = rec.User, rec.Workdir, rec.Env, rec.Ports
 		})

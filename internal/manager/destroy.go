@@ -72,7 +72,7 @@ func (m *Manager) end(ctx context.Context, b *box) (err error) {
 	}()
 	why := b.why()
 	if b.status() != sandbox.Destroying {
-		err := m.transition(ctx, b, sandbox.Destroying, why, nil)
+		err := m.transition(ctx, b, sandbox.Destroying, why, b.noteDrop)
 		// A full disk must not keep from what makes room on it. Should the daemon
 		// die in the middle, the next one finds no such sandbox and buries it.
 		if err != nil && !errdefs.IsResourceExhausted(err) {
@@ -92,6 +92,9 @@ func (m *Manager) end(ctx context.Context, b *box) (err error) {
 		return err
 	}
 	b.releaseImage()
+	if err := m.releaseStorage(ctx, b); err != nil {
+		return fmt.Errorf("release what the sandbox used: %w", err)
+	}
 	if err := m.bury(ctx, b, why); err != nil {
 		return err
 	}

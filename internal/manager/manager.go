@@ -73,6 +73,8 @@ type Options struct {
 	Runtime runtime.Runtime
 	Images  Images
 	Store   Store
+	// Volumes are storage that outlives sandboxes. Nil: there are none.
+	Volumes Volumes
 	Policy  Policy
 	// Memory tells how much memory the host can still give and how much it has,
 	// in bytes. Nil: nobody is refused for it.

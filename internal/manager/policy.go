@@ -163,6 +163,7 @@ type plan struct {
 	live.Request
 	idle, lifetime time.Duration
 	onIdle         sandbox.OnIdle
+	storage        bool // the tenant's
 }
 
 func (m *Manager) plan(r sandbox.CreateRequest) (plan, error) {
@@ -174,6 +175,10 @@ func (m *Manager) plan(r sandbox.CreateRequest) (plan, error) {
 	if err := m.policy.checkPorts(r.Ports); err != nil {
 		return p, err
 	}
+	if len(r.Volumes) > 0 && m.opts.Volumes == nil {
+		return p, unsupported("a volume")
+	}
+	p.storage = r.Tenant != "" && m.TenantStorage()
 	p.onIdle = cmp.Or(r.OnIdle, sandbox.IdleDestroy)
 	if p.onIdle == sandbox.IdleStop && !m.Capabilities().Stop {
 		return p, unsupported("on_idle stop")

@@ -18,6 +18,7 @@ import (
 	"agentbox/internal/runtime/fake"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/store"
+	"agentbox/internal/volume"
 )
 
 func TestMain(m *testing.M) {
@@ -33,6 +34,16 @@ type rig struct {
 	path   string
 	policy manager.Policy
 	memory func() (int64, int64, error)
+	// volumes opens the daemon's; nil: there are none. disk is what it opened last.
+	volumes func(*store.Store) manager.Volumes
+	disk    disk
+	storage string // directory of tenants' storage
+}
+
+// disk is what tests ask of *volume.Volumes, which only some systems have.
+type disk interface {
+	Create(ctx context.Context, owner, name string, size int64) (sandbox.Volume, error)
+	Holders(ctx context.Context, owner, name string) ([]string, error)
 }
 
 func newRig(t *testing.T) *rig {
@@ -74,9 +85,11 @@ func (r *rig) tryOpen(before ...func(*life)) (*daemon, error) {
 		f(l)
 	}
 	d := &daemon{t: r.t, life: l, store: s, rt: r.host.Open()}
-	d.Manager, err = manager.Open(r.t.Context(), manager.Options{
-		Runtime: &mortalRuntime{d.rt, l}, Images: l, Store: &mortalStore{s, l}, Policy: r.policy, Memory: r.memory,
-	})
+	o := manager.Options{Runtime: &mortalRuntime{d.rt, l}, Images: l, Store: &mortalStore{s, l}, Policy: r.policy, Memory: r.memory}
+	if r.volumes != nil {
+		o.Volumes = &mortalVolumes{r.volumes(s), l}
+	}
+	d.Manager, err = manager.Open(r.t.Context(), o)
 	if err != nil {
 		return nil, errors.Join(err, d.rt.Close(), s.Close())
 	}
@@ -285,6 +298,27 @@ func (s *mortalStore) Bury(ctx context.Context, dead sandbox.Tombstone, ev *sand
 
 func (s *mortalStore) Forget(ctx context.Context, uid string) error {
 	return s.l.around("forget", func() error { return s.Store.Forget(ctx, uid) })
+}
+
+type mortalVolumes struct {
+	manager.Volumes
+	l *life
+}
+
+func (v *mortalVolumes) Acquire(ctx context.Context, owner, name, holder string, readOnly bool) (m volume.Mount, err error) {
+	err = v.l.around("volume", func() error {
+		m, err = v.Volumes.Acquire(ctx, owner, name, holder, readOnly)
+		return err
+	})
+	return m, err
+}
+
+func (v *mortalVolumes) Release(ctx context.Context, owner, name, holder string) error {
+	return v.l.around("release", func() error { return v.Volumes.Release(ctx, owner, name, holder) })
+}
+
+func (v *mortalVolumes) RemoveTenant(ctx context.Context, owner, tenant string) error {
+	return v.l.around("remove tenant", func() error { return v.Volumes.RemoveTenant(ctx, owner, tenant) })
 }
 
 // inHost are the sandboxes that the machine has, by id.

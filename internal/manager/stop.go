@@ -144,7 +144,7 @@ func (m *Manager) run(ctx context.Context, b *box) (*live.Box, error) {
 		return nil, err
 	}
 	sb := b.snapshot()
-	l, err := m.host.Start(ctx, sb.UID, m.config(&sb), sb.Epoch)
+	l, err := m.startLive(ctx, &sb)
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +156,14 @@ func (m *Manager) run(ctx context.Context, b *box) (*live.Box, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// startLive starts the sandbox with all that it had.
+func (m *Manager) startLive(ctx context.Context, sb *sandbox.Sandbox) (*live.Box, error) {
+	if _, _, err := m.acquire(ctx, sb); err != nil {
+		return nil, err
+	}
+	return m.host.Start(ctx, sb.UID, m.config(sb), sb.Epoch)
 }
 
 // nextEpoch numbers the session that is about to begin.

@@ -117,6 +117,9 @@ type Spec struct {
 	Require []string
 	// Labels are kept with the sandbox and returned by List.
 	Labels map[string]string
+	// Mounts are directories of the host that the sandbox sees. Without any there
+	// is nothing of the host's files in it, and no process that could open some.
+	Mounts []Mount
 }
 
 // Image is a root file system as back ends take it: one EROFS file that holds
@@ -144,6 +147,9 @@ type Capabilities struct {
 	// HostUser is the host uid that guest root maps to. Each process of a
 	// sandbox has it, whatever user its program is inside.
 	HostUser uint32
+	// HostUsers is how many host uids, from HostUser on, are users of a sandbox:
+	// what it writes to a mount belongs to them. 0: one.
+	HostUsers int
 	// HostCapabilities are those that the isolating process keeps on the host;
 	// Seccomp tells whether a filter bounds its system calls there.
 	HostCapabilities []string

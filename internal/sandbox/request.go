@@ -20,6 +20,12 @@ type CreateRequest struct {
 	User, Workdir string // instead of the image's
 	// Ports of the sandbox that are to be had on the host's loopback interface.
 	Ports []Port
+	// Volumes of the owner that the sandbox sees.
+	Volumes []VolumeMount
+	// Tenant names the storage within the owner's that the sandbox has on
+	// WorkspacePath and OutputsPath, where the server keeps such storage; else it
+	// is a word that is given back. Empty: none.
+	Tenant string
 	// Limits that the caller chose. One above the operator's maximum, or that
 	// this host can't enforce, is refused.
 	Limits Limits
@@ -110,8 +116,32 @@ func (r *CreateRequest) Check() error {
 	}
 	return cmp.Or(
 		checkText("image", r.Image, maxImage), checkText("user", r.User, maxUser), checkText("workdir", r.Workdir, maxPath),
-		CheckLabels(r.Labels), checkEnv(r.Env),
+		CheckLabels(r.Labels), checkEnv(r.Env), r.checkVolumes(),
 	)
+}
+
+// checkVolumes takes the paths of a tenant's storage for taken, whether there is
+// any or not.
+func (r *CreateRequest) checkVolumes() error {
+	var paths []string
+	if r.Tenant != "" {
+		if err := CheckTenantID(r.Tenant); err != nil {
+			return err
+		}
+		paths = append(paths, WorkspacePath, OutputsPath)
+	}
+	names := map[string]bool{}
+	for _, v := range r.Volumes {
+		if err := checkStorageName("volumes", v.Name); err != nil {
+			return err
+		}
+		if names[v.Name] {
+			return &InvalidError{Field: "volumes", Value: v.Name, Allowed: "each volume once"}
+		}
+		names[v.Name] = true
+		paths = append(paths, v.Path)
+	}
+	return CheckMountPaths("volumes", paths)
 }
 
 // CheckLabels reports labels that are too many, too long or not named.

@@ -36,6 +36,14 @@ type Sandbox struct {
 	// this host can't enforce (Limit…).
 	Require, NotEnforced []string
 
+	// Volumes are those of the owner that the sandbox sees. It holds them until it
+	// is destroyed, also while it is stopped.
+	Volumes []VolumeMount
+	// Tenant as in the request. Storage: the sandbox has that tenant's storage.
+	// DropStorage: the storage is to go with the sandbox.
+	Tenant               string
+	Storage, DropStorage bool
+
 	// Ports lead from the host's loopback interface into the sandbox while it
 	// runs.
 	Ports []Port
@@ -60,6 +68,13 @@ type Alias struct {
 // Port is a TCP port of the sandbox and one of the host that leads to it. A
 // request may leave Host 0: any that is free.
 type Port struct{ Guest, Host uint16 }
+
+// VolumeMount is a volume in a sandbox.
+type VolumeMount struct {
+	Name     string
+	Path     string // as CheckMountPaths allows
+	ReadOnly bool
+}
 
 // Never is a timeout that does not end anything.
 const Never time.Duration = -1

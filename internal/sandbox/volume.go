@@ -43,6 +43,14 @@ const (
 	VolumeRemoving VolumeState = "removing"
 )
 
+// What a sandbox's NotEnforced says of what outlives it.
+const (
+	// LimitVolumes: a volume may grow as large as the host's disk.
+	LimitVolumes = "volumes"
+	// LimitStorage: so may the tenant's storage.
+	LimitStorage = "storage"
+)
+
 // A first character of its own keeps such names from being hidden, a way up or
 // an option of a program.
 var storageName = form(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)

@@ -161,6 +161,7 @@ func ofDomain(err error) *Problem {
 		clash    *sandbox.ClashError
 		replay   *sandbox.ReplayError
 		draining *sandbox.DrainingError
+		held     *sandbox.VolumeHeldError
 		rate     *auth.RateError
 	)
 	switch {
@@ -187,6 +188,8 @@ func ofDomain(err error) *Problem {
 		return p
 	case errors.As(err, &replay):
 		return NewProblem(CodeConflict, replay.Error())
+	case errors.As(err, &held):
+		return NewProblem(CodeConflict, held.Error())
 	case errors.As(err, &draining):
 		return NewProblem(CodeUnavailable, draining.Error()).RetryAfter(draining.RetryAfter)
 	case errors.As(err, &rate):

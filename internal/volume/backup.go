@@ -4,7 +4,6 @@ package volume
 
 import (
 	"archive/tar"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,16 +21,6 @@ import (
 
 // maxName bounds the bytes of a path in an archive: what one system call takes.
 const maxName = 4095
-
-// Bounds limit an archive that is written or read.
-type Bounds struct {
-	Bytes   int64 // of file content, at most. 0: transfer.DefaultBytes
-	Entries int   // at most. 0: transfer.DefaultEntries
-}
-
-func (b Bounds) orDefault() Bounds {
-	return Bounds{Bytes: cmp.Or(b.Bytes, transfer.DefaultBytes), Entries: cmp.Or(b.Entries, transfer.DefaultEntries)}
-}
 
 // Backup writes a volume as a tar stream that Restore takes: directories,
 // regular files, links, permission bits, times, and owners as the guest sees

@@ -21,12 +21,12 @@ import (
 // idBytes of a volume's id are random.
 const idBytes = 16
 
-// Create makes an empty volume of size bytes (0: DefaultSize, or MaxSize if that
-// is less). When it fails nothing is left but, if the host fails too, a record
-// that Remove or the next Open takes away. AlreadyExists: the owner has one of
-// that name. ResourceExhausted: the owner has as many as allowed, or the disk is
-// full. FailedPrecondition: a size was asked for that the host can't hold the
-// volume to; without one, NotEnforced says so.
+// Create makes an empty volume of size bytes (0: Options.Size). When it fails
+// nothing is left but, if the host fails too, a record that Remove or the next
+// Open takes away. AlreadyExists: the owner has one of that name. A
+// [sandbox.LimitError]: the owner has as many, or as large ones, as allowed.
+// ResourceExhausted: the disk is full. NotImplemented: a size was asked for that
+// the host can't hold the volume to; without one, NotEnforced says so.
 func (v *Volumes) Create(ctx context.Context, owner, name string, size int64) (sandbox.Volume, error) {
 	vol, err := v.newVolume(owner, name, size)
 	if err != nil {
@@ -50,7 +50,7 @@ func (v *Volumes) newVolume(owner, name string, size int64) (sandbox.Volume, err
 	}
 	asked := size != 0
 	if !asked {
-		size = min(DefaultSize, v.opts.MaxSize)
+		size = v.opts.Size
 	}
 	if size < MinSize || size > v.opts.MaxSize {
 		return sandbox.Volume{}, &sandbox.InvalidError{Field: "size", Value: strconv.FormatInt(size, 10), Allowed: fmt.Sprintf("%d to %d bytes", MinSize, v.opts.MaxSize)}
@@ -62,7 +62,7 @@ func (v *Volumes) newVolume(owner, name string, size int64) (sandbox.Volume, err
 	}
 	if vol.Kind == sandbox.VolumeDirectory {
 		if asked {
-			return sandbox.Volume{}, fmt.Errorf("volumes have no limit on this host (%s): %w", c.reason(), errdefs.ErrFailedPrecondition)
+			return sandbox.Volume{}, sandbox.Refuse(errdefs.ErrNotImplemented, "volumes can't be limited in size on this server (agentbox doctor says why): leave size out")
 		}
 		vol.NotEnforced = []string{sandbox.LimitDisk}
 	}
@@ -73,15 +73,41 @@ func (v *Volumes) newVolume(owner, name string, size int64) (sandbox.Volume, err
 func (v *Volumes) add(ctx context.Context, vol sandbox.Volume) error {
 	v.adds.Lock()
 	defer v.adds.Unlock()
-	all, err := v.opts.Records.Volumes(ctx, vol.Owner)
+	if err := v.opts.Records.AddVolume(ctx, vol); err != nil {
+		return err
+	}
+	if err := v.quotaFor(ctx, vol.Owner); err != nil {
+		return errors.Join(err, v.opts.Records.DeleteVolume(context.WithoutCancel(ctx), vol.ID))
+	}
+	return nil
+}
+
+// quotaFor reports an owner who has more than allowed.
+func (v *Volumes) quotaFor(ctx context.Context, owner string) error {
+	all, err := v.opts.Records.Volumes(ctx, owner)
 	if err != nil {
 		return err
 	}
-	if len(all) >= v.opts.PerOwner {
-		return fmt.Errorf("there may be %d volumes: %w", v.opts.PerOwner, errdefs.ErrResourceExhausted)
+	var sum int64
+	for _, vol := range all {
+		sum += vol.Size
 	}
-	return v.opts.Records.AddVolume(ctx, vol)
+	switch {
+	case len(all) > v.opts.PerOwner:
+		return &sandbox.LimitError{Quota: true, Text: fmt.Sprintf("Maximum number of volumes (%d) reached", v.opts.PerOwner), RetryAfter: quotaPatience}
+	case sum > v.opts.OwnerBytes:
+		return &sandbox.LimitError{
+			Quota:      true,
+			Text:       fmt.Sprintf("All volumes together may have %s; with this one they would have %s", sandbox.FormatSize(v.opts.OwnerBytes), sandbox.FormatSize(sum)),
+			RetryAfter: quotaPatience,
+		}
+	}
+	return nil
 }
+
+// quotaPatience is when it makes sense to ask again: volumes go when somebody
+// removes them.
+const quotaPatience = time.Minute
 
 // make makes what the record announces.
 func (v *Volumes) make(ctx context.Context, vol *sandbox.Volume) error {
@@ -100,12 +126,12 @@ func (v *Volumes) make(ctx context.Context, vol *sandbox.Volume) error {
 		err = v.dir.Sync()
 	}
 	if err == nil {
-		vol.State = sandbox.VolumeReady
 		err = v.opts.Records.SetVolumeState(ctx, vol.ID, sandbox.VolumeReady)
 	}
 	if err != nil {
 		return errors.Join(classify(err), v.erase(context.WithoutCancel(ctx), *vol))
 	}
+	vol.State = sandbox.VolumeReady
 	return nil
 }
 
@@ -147,16 +173,6 @@ func (v *Volumes) List(ctx context.Context, owner string) ([]sandbox.Volume, err
 		}
 	}
 	return ready, nil
-}
-
-// Info is what can be seen of a volume from outside.
-type Info struct {
-	sandbox.Volume
-	// Used is how many bytes of the host's disk the volume takes. An image's own
-	// tables count; two names of one file in a plain directory count twice.
-	Used int64
-	// Holders are the ids of the sandboxes that use it, sorted.
-	Holders []string
 }
 
 // Inspect looks at a volume. A plain directory is gone through, which takes as

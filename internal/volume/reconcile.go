@@ -50,6 +50,24 @@ func (v *Volumes) reconcile(ctx context.Context, holds []Hold) (Report, error) {
 	return rep, errors.Join(v.detachUnused(), v.sweepTenants())
 }
 
+// Detach unmounts what is mounted of the volumes in dir, which nobody uses any
+// more, so that dir can be removed. It need not exist.
+func Detach(dir string) error {
+	dir, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("find the volumes: %w", err)
+	}
+	v, rep := &Volumes{opts: Options{Dir: dir}}, Report{}
+	err = v.unmountUnused(&rep)
+	if err = errors.Join(append(rep.Failed, err, v.detachUnused())...); err != nil {
+		return fmt.Errorf("unmount the volumes: %w", err)
+	}
+	return nil
+}
+
 // restore gives the volumes back to those who held them.
 func (v *Volumes) restore(ctx context.Context, holds []Hold, rep *Report) {
 	for _, h := range holds {

@@ -4,6 +4,7 @@ package volume
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -54,14 +55,15 @@ type unpacker struct {
 }
 
 func (u *unpacker) all(ctx context.Context, r io.Reader) error {
-	tr := tar.NewReader(&readUntil{ctx: ctx, r: r})
+	in := &ending{r: &readUntil{ctx: ctx, r: r}}
+	tr := tar.NewReader(in)
 	for {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return in.whole()
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
-			return fmt.Errorf("read the archive: %w", err)
+			return fmt.Errorf("%w: %w", ErrArchive, err)
 		}
 		if u.bounds.Entries--; u.bounds.Entries < 0 {
 			return fmt.Errorf("%w: too many files and directories", transfer.ErrBounds)
@@ -75,6 +77,34 @@ func (u *unpacker) all(ctx context.Context, r io.Reader) error {
 		}
 	}
 }
+
+// ending watches for the end of an archive, a block of zeros: the package tar
+// takes the end of its input for it, too, in some places even in the middle of
+// an entry.
+type ending struct {
+	r     io.Reader
+	zeros int // how many bytes before this one were zero
+}
+
+func (e *ending) Read(b []byte) (int, error) {
+	n, err := e.r.Read(b)
+	last := bytes.TrimRight(b[:n], "\x00")
+	if len(last) > 0 {
+		e.zeros = 0
+	}
+	e.zeros += n - len(last)
+	return n, err
+}
+
+// whole reports an archive that was cut.
+func (e *ending) whole() error {
+	if e.zeros < tarBlock {
+		return fmt.Errorf("%w: %w", ErrArchive, io.ErrUnexpectedEOF)
+	}
+	return nil
+}
+
+const tarBlock = 512
 
 // hostFails reports whether an error concerns more than one entry.
 func hostFails(err error) bool {

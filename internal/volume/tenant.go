@@ -25,11 +25,8 @@ const (
 	outputsName   = "outputs"
 )
 
-// Storage is what a tenant's sandboxes share.
-type Storage struct {
-	Workspace, Outputs string // paths on the host; only a sandbox may go there by name
-	NotEnforced        []string
-}
+// Tenants reports whether storage of tenants is kept.
+func (v *Volumes) Tenants() bool { return v.root != nil }
 
 // AcquireTenant makes the storage of an owner's tenant usable for holder, a
 // sandbox's id, and makes it if there is none. Any number may write to it.

@@ -87,15 +87,6 @@ func (v *Volumes) unlock(id string, u *use) {
 	u.mu.Unlock()
 }
 
-// Mount is a tree that a sandbox may use.
-type Mount struct {
-	// Path is the tree on the host. Only a sandbox may go there by name.
-	Path     string
-	ReadOnly bool
-	// NotEnforced is what the host can't hold the tree to.
-	NotEnforced []string
-}
-
 // Acquire makes a volume usable for holder, a sandbox's id: to write if nobody
 // else uses it, to read if nobody else writes. It may be repeated. The error is
 // a [sandbox.VolumeHeldError] if others are in the way, NotFound if the owner

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"agentbox/internal/sandbox"
@@ -31,18 +30,6 @@ type Records interface {
 	DeleteVolume(ctx context.Context, id string) error
 }
 
-// Sizes of volumes in bytes, and how many an owner may have.
-const (
-	// MinSize leaves something for files beside ext4's own tables and journal.
-	MinSize int64 = 16 << 20
-	// DefaultSize is that of a sandbox's own disk.
-	DefaultSize int64 = 4 << 30
-	// DefaultMaxSize is the operator's maximum for a sandbox's disk, too.
-	DefaultMaxSize int64 = 64 << 30
-	// DefaultPerOwner is as many volumes as an owner may have.
-	DefaultPerOwner = 100
-)
-
 // Options say where volumes are kept and what they may be.
 type Options struct {
 	// Dir holds the named volumes. It is made if needed, gets mode 0710 and the
@@ -55,25 +42,21 @@ type Options struct {
 	// belong; IDs is how many numbers from there are the guest's (0: 1). They are
 	// ignored unless the process is root: all belongs to its own user then.
 	UID, GID, IDs int
+	// Size is that of a volume whose maker does not say, lowered to MaxSize. 0:
+	// DefaultSize.
+	Size int64
 	// MaxSize bounds the size that a caller may ask for. 0: DefaultMaxSize.
 	MaxSize int64
-	// PerOwner bounds the volumes of one owner. 0: DefaultPerOwner.
-	PerOwner int
+	// PerOwner bounds the volumes of one owner, OwnerBytes the sum of their sizes.
+	// 0: DefaultPerOwner, DefaultOwnerBytes.
+	PerOwner   int
+	OwnerBytes int64
 	// TenantSize limits each tenant's storage in bytes where there is a project
 	// quota. 0: DefaultSize.
 	TenantSize int64
 	// Kind is how new volumes are kept. Empty: the first that works here of
 	// VolumeImage, VolumeQuota and VolumeDirectory.
 	Kind sandbox.VolumeKind
-}
-
-// Hold is one use of a volume or of a tenant's storage.
-type Hold struct {
-	Owner    string
-	Volume   string // name of a volume, or empty
-	Tenant   string // id of a tenant if Volume is empty
-	Holder   string // who uses it: a sandbox's id
-	ReadOnly bool   // of a volume
 }
 
 // Report says what [Open] found and did.
@@ -138,7 +121,8 @@ func (v *Volumes) configure(o Options) (err error) {
 		o.UID, o.GID, o.IDs = os.Getuid(), os.Getgid(), 1
 	}
 	o.MaxSize, o.TenantSize = cmp.Or(o.MaxSize, DefaultMaxSize), cmp.Or(o.TenantSize, DefaultSize)
-	o.PerOwner, o.IDs = cmp.Or(o.PerOwner, DefaultPerOwner), max(o.IDs, 1)
+	o.PerOwner, o.OwnerBytes = cmp.Or(o.PerOwner, DefaultPerOwner), cmp.Or(o.OwnerBytes, DefaultOwnerBytes)
+	o.Size, o.IDs = min(cmp.Or(o.Size, DefaultSize), o.MaxSize), max(o.IDs, 1)
 	// What the kernel tells of mounts has no links in it.
 	if o.Dir, v.dir, err = openPrivate(o.Dir, o.GID); err != nil {
 		return err
@@ -222,13 +206,6 @@ type choice struct {
 	why  error
 }
 
-func (c choice) reason() string {
-	if c.why == nil {
-		return "it is configured so"
-	}
-	return strings.ReplaceAll(c.why.Error(), "\n", "; ")
-}
-
 // bestKind tries out what this host can do.
 func (v *Volumes) bestKind() choice {
 	if v.opts.Kind != "" {
@@ -242,6 +219,20 @@ func (v *Volumes) bestKind() choice {
 		return choice{sandbox.VolumeQuota, err}
 	}
 	return choice{sandbox.VolumeDirectory, errors.Join(err, v.quota)}
+}
+
+// Try finds out how volumes would be kept in dir, which must exist, and why not in
+// a better way. It leaves nothing there.
+func Try(dir string) (kind sandbox.VolumeKind, why error) {
+	v := &Volumes{opts: Options{Dir: dir}, image: image{uid: os.Getuid(), gid: os.Getgid()}}
+	f, err := os.Open(dir)
+	if err != nil {
+		return sandbox.VolumeDirectory, err
+	}
+	defer f.Close()
+	v.quota = quotaWorks(f)
+	c := v.bestKind()
+	return c.kind, c.why
 }
 
 // Kind is how new volumes are kept on this host. why says why not in a better

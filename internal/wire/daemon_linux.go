@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
+	"log/slog"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -28,6 +28,7 @@ import (
 	"agentbox/internal/server/rest"
 	"agentbox/internal/store"
 	"agentbox/internal/telemetry"
+	"agentbox/internal/volume"
 )
 
 // What a daemon has in its data directory, beside images and programs.
@@ -35,6 +36,7 @@ const (
 	daemonDir  = "daemon" // of the back end, apart from the sandboxes of terminals
 	ownerFile  = "owner"  // in it: the mark of this daemon's things on the host
 	database   = "agentbox.db"
+	volumesDir = "volumes"
 	auditDir   = "audit"
 	destroyAll = time.Minute // for --ephemeral to leave nothing behind
 )
@@ -50,6 +52,7 @@ type daemon struct {
 	rt     runtime.Runtime
 	store  *store.Store
 	audit  *audit.Log
+	vols   *volume.Volumes
 	keys   *auth.Keyring
 	gate   *auth.Gate
 	boxes  *manager.Manager
@@ -58,9 +61,6 @@ type daemon struct {
 
 // Serve runs a daemon until ctx is done.
 func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err error) {
-	if cfg.Storage != "" {
-		return errors.New("storage is set, and this version keeps nothing beyond a sandbox's life: unset it")
-	}
 	if err := armFailpoints(hooks.Log); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err 
 	defer func() { err = errors.Join(err, d.close()) }()
 	// The image comes last: making it takes minutes, and whoever set something
 	// wrong should hear so at once.
-	for _, open := range []func(context.Context) error{d.openData, d.tryAddress, d.openSandboxes, d.openServer, d.ensureImage} {
+	for _, open := range []func(context.Context) error{d.openData, d.tryAddress, d.openVolumes, d.openSandboxes, d.openServer, d.ensureImage} {
 		if err := open(ctx); err != nil {
 			return err
 		}
@@ -117,18 +117,63 @@ func (d *daemon) openData(ctx context.Context) (err error) {
 	return nil
 }
 
-// openSandboxes takes over those that the last daemon left.
-func (d *daemon) openSandboxes(ctx context.Context) (err error) {
+// openVolumes opens the back end and what outlives its sandboxes.
+func (d *daemon) openVolumes(ctx context.Context) (err error) {
 	if d.rt, err = daemonBackend(d.cfg.DataDir); err != nil {
 		return err
 	}
 	d.later(d.rt.Close)
+	recs, err := d.store.Sandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	v, user := d.cfg.Volumes, d.rt.Capabilities()
+	o := volume.Options{
+		Dir: filepath.Join(d.cfg.DataDir, volumesDir), Storage: d.cfg.Storage, Records: d.store,
+		UID: int(user.HostUser), GID: int(user.HostUser), IDs: user.HostUsers,
+		Size: v.Size, MaxSize: v.MaxSize, PerOwner: int(v.PerOwner), OwnerBytes: v.SpacePerOwner, TenantSize: v.StorageSize,
+	}
+	var rep volume.Report
+	if d.vols, rep, err = volume.Open(ctx, o, manager.Holds(recs)); err != nil {
+		return err
+	}
+	d.later(d.vols.Close)
+	tellOfVolumes(d.hooks.Log, rep)
+	for _, dir := range []string{o.Dir, o.Storage} {
+		if dir == "" {
+			continue
+		}
+		if err := reachable(dir, user.HostUser); err != nil {
+			d.hooks.Log.Warn("sandboxes can't have volumes", "in", dir, "error", err)
+		}
+	}
+	return nil
+}
+
+// tellOfVolumes says what was found amiss with the volumes.
+func tellOfVolumes(log *slog.Logger, rep volume.Report) {
+	for _, name := range rep.Finished {
+		log.Info("a volume that was half made or half removed is gone", "volume", name)
+	}
+	for _, h := range rep.Lost {
+		log.Error("a sandbox has lost a volume", "sandbox", h.Holder, "volume", h.Volume, "tenant", h.Tenant, "error", h.Err)
+	}
+	for _, id := range rep.Unknown {
+		log.Warn("a directory of the volumes has no record and is left alone", "id", id)
+	}
+	for _, err := range rep.Failed {
+		log.Error("bring the volumes in order", "error", err)
+	}
+}
+
+// openSandboxes takes over those that the last daemon left.
+func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 	allowed, err := policy(d.cfg)
 	if err != nil {
 		return err
 	}
 	d.boxes, err = manager.Open(ctx, manager.Options{
-		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Policy: allowed, Log: d.hooks.Log, Meter: d.meter,
+		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Volumes: d.vols, Policy: allowed, Log: d.hooks.Log, Meter: d.meter,
 		Memory: func() (available, total int64, err error) {
 			m := doctor.HostMemory()
 			return m.Available, m.Total, nil
@@ -147,15 +192,6 @@ func (d *daemon) ensureImage(ctx context.Context) error {
 }
 
 func (d *daemon) openServer(context.Context) (err error) {
-	if d.cfg.NoAuth {
-		addr, err := net.ResolveTCPAddr("tcp", d.cfg.Listen)
-		if err != nil {
-			return fmt.Errorf("listen on %s: %w", d.cfg.Listen, err)
-		}
-		if err := server.CheckNoAuth(addr); err != nil {
-			return err
-		}
-	}
 	rates := auth.Rates{PerKey: d.cfg.RateLimit.PerKey, PerAddress: d.cfg.RateLimit.PerAddress, Refused: d.cfg.RateLimit.Refused}
 	for _, e := range d.cfg.RateLimit.Exempt {
 		network, err := config.ParseNetwork(e)
@@ -185,7 +221,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 	d.server = server.New(opts)
 	s := d.cfg.Sandbox
 	rest.New(d.server.Router(), rest.Parts{
-		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull},
+		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull}, Volumes: d.vols,
 		Defaults: sandbox.Limits{Memory: s.Memory, CPUs: s.CPUs, Disk: s.Disk, Pids: s.Pids}, Draining: d.server.Draining(),
 	})
 	return nil
@@ -205,56 +241,6 @@ func (o operatorImages) Pull(ctx context.Context, reference, platform string) (i
 	opts := o.opts
 	opts.Platform = platform
 	return o.Store.Pull(ctx, reference, opts)
-}
-
-// listeners are where a daemon can be reached.
-type listeners struct{ main, local, metrics net.Listener }
-
-func (d *daemon) listen() (l listeners, err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, l.close())
-		}
-	}()
-	if l.main, err = d.listenMain(); err != nil {
-		return l, err
-	}
-	if l.local, err = server.ListenLocal(d.cfg.Socket); err != nil {
-		return l, err
-	}
-	if d.cfg.MetricsListen != "" {
-		if l.metrics, err = net.Listen("tcp", d.cfg.MetricsListen); err != nil {
-			return l, fmt.Errorf("listen on %s for metrics: %w", d.cfg.MetricsListen, err)
-		}
-	}
-	return l, nil
-}
-
-func (d *daemon) listenMain() (net.Listener, error) {
-	l, err := net.Listen("tcp", d.cfg.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w (another port: --listen)", d.cfg.Listen, err)
-	}
-	return l, nil
-}
-
-// tryAddress finds out before the long work that the port is somebody else's.
-func (d *daemon) tryAddress(context.Context) error {
-	l, err := d.listenMain()
-	if err != nil {
-		return err
-	}
-	return l.Close()
-}
-
-func (l listeners) close() error {
-	var err error
-	for _, one := range []net.Listener{l.main, l.local, l.metrics} {
-		if one != nil {
-			err = errors.Join(err, one.Close())
-		}
-	}
-	return err
 }
 
 // serve serves until ctx is done, and lets go of the sandboxes or, if they are
@@ -351,7 +337,7 @@ func daemonOwner(path string) (string, error) {
 }
 
 // ReclaimDaemon destroys the sandboxes that a data directory's daemon left
-// behind. It refuses while the daemon runs.
+// behind, and unmounts their volumes. It refuses while the daemon runs.
 func ReclaimDaemon(ctx context.Context, dataDir string) (err error) {
 	if _, err := os.Stat(filepath.Join(dataDir, daemonDir)); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -369,7 +355,7 @@ func ReclaimDaemon(ctx context.Context, dataDir string) (err error) {
 	for _, s := range all {
 		err = errors.Join(err, rt.Destroy(ctx, s.ID))
 	}
-	return errors.Join(err, rt.Close())
+	return errors.Join(err, rt.Close(), volume.Detach(filepath.Join(dataDir, volumesDir)))
 }
 
 // DaemonRuns is the error that says so while a data directory's daemon runs.

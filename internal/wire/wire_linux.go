@@ -59,7 +59,13 @@ func Backend(dataDir string) local.Backend {
 }
 
 // Facts are what the doctor judges.
-func Facts(dataDir string) doctor.Env { return doctor.HostEnv(dataDir) }
+func Facts(dataDir string) doctor.Env {
+	e := doctor.HostEnv(dataDir)
+	if e.Disk.Err == nil {
+		e.Volumes = volumeFacts(dataDir)
+	}
+	return e
+}
 
 // Engine replaces this process by the engine's own command line.
 func Engine(dataDir string, args []string) error {

@@ -29,11 +29,14 @@ type Host struct {
 	mu       sync.Mutex
 	boxes    map[string]*box
 	runtimes map[*Runtime]struct{}
+	// volumes are the files in directories of the host, by their path: the fake
+	// keeps them in memory and touches no real ones.
+	volumes map[string]*toyos.Disk
 }
 
 // NewHost makes a machine without sandboxes.
 func NewHost(o Options) *Host {
-	return &Host{opts: o, boxes: map[string]*box{}, runtimes: map[*Runtime]struct{}{}}
+	return &Host{opts: o, boxes: map[string]*box{}, runtimes: map[*Runtime]struct{}{}, volumes: map[string]*toyos.Disk{}}
 }
 
 // Open opens the back end, as a new process of the daemon does.
@@ -93,6 +96,12 @@ func (h *Host) add(b *box) error {
 		return fmt.Errorf("sandbox %s: %w", ids.Short(b.spec.ID), errdefs.ErrAlreadyExists)
 	}
 	b.disk, b.key = toyos.NewDisk(b.spec.Limits.Disk), guest.NewKey()
+	for _, m := range b.spec.Mounts {
+		if h.volumes[m.Source] == nil {
+			h.volumes[m.Source] = toyos.NewVolume()
+		}
+		b.disk.Mount(m.Path, h.volumes[m.Source], m.ReadOnly)
+	}
 	h.boxes[b.spec.ID] = b
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -61,18 +62,20 @@ func (r *Runtime) check(ctx context.Context, spec runtime.Spec) error {
 			return fmt.Errorf("the limit of %s can't be enforced: %w", l, errdefs.ErrFailedPrecondition)
 		}
 	}
-	return nil
+	return runtime.CheckMounts(spec.Mounts, uint32(os.Getuid()), uint32(os.Getgid()))
 }
 
 // Start implements runtime.Runtime.
 func (r *Runtime) Start(ctx context.Context, id string) error {
 	return r.with(ctx, "start", id, func(b *box) error {
-		switch {
-		case b.info.State == sandbox.Created:
-		case b.saved != nil && (b.info.State == sandbox.Stopped || b.info.State == sandbox.Failed):
+		if b.info.State != sandbox.Created {
+			if b.saved == nil || b.info.State != sandbox.Stopped && b.info.State != sandbox.Failed {
+				return b.wrongState()
+			}
+			if err := r.check(ctx, b.spec); err != nil {
+				return err
+			}
 			b.disk, b.key = b.saved.Clone(), guest.NewKey()
-		default:
-			return b.wrongState()
 		}
 		b.machine = newMachine(b)
 		b.info.State, b.info.Reason = sandbox.Live, sandbox.ReasonNone

@@ -21,18 +21,19 @@ import (
 // settings are gVisor's flags for every sandbox. They are set, not left to
 // defaults, so that an update of gVisor does not change them silently.
 var settings = map[string]string{
-	"platform":             "systrap",
-	"network":              "none", // loopback only
-	"directfs":             "true", // what the compiled seccomp filter is made for
-	"host-uds":             "none",
-	"host-fifo":            "none",
-	"overlay2":             "none", // the writable layer is asked for by annotations
-	"host-settings":        "ignore",
-	"ignore-cgroups":       "true", // gVisor would move this whole process into the sandbox's
-	"in-sandbox-cgroup":    "v2",
-	"sidecar-usage-policy": "STRICT",
-	"net-raw":              "false",
-	"debug":                "false",
+	"platform":                "systrap",
+	"network":                 "none", // loopback only
+	"directfs":                "true", // what the compiled seccomp filter is made for
+	"host-uds":                "none",
+	"host-fifo":               "none",
+	"overlay2":                "none", // the writable layer is asked for by annotations; see openLayer
+	"gofer-network-namespace": "new",  // one for all would be kept by a mount that nobody takes away
+	"host-settings":           "ignore",
+	"ignore-cgroups":          "true", // gVisor would move this whole process into the sandbox's
+	"in-sandbox-cgroup":       "v2",
+	"sidecar-usage-policy":    "STRICT",
+	"net-raw":                 "false",
+	"debug":                   "false",
 }
 
 func newConfig(root string, rootless bool) (*config.Config, error) {

@@ -73,13 +73,14 @@ func (r *Runtime) makeBox(ctx context.Context, spec runtime.Spec) (*box, *cleanu
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	if err := errors.Join(r.canEnforce(spec.Require), checkImage(spec.Image.Path)); err != nil {
+	if err := errors.Join(r.canEnforce(spec.Require), checkImage(spec.Image.Path), r.checkMounts(spec.Mounts)); err != nil {
 		return nil, nil, err
 	}
 	b := r.newBox(record{
 		ID: spec.ID, Key: guest.NewKey(), State: sandbox.Creating, Created: time.Now(),
 		Image: spec.Image.Digest, ImagePath: spec.Image.Path, Hostname: spec.Hostname,
 		Labels: spec.Labels, Limits: spec.Limits, Require: spec.Require, Unlimited: r.notEnforced(),
+		Mounts: slices.Clone(spec.Mounts),
 	})
 	if err := r.add(b); err != nil {
 		return nil, nil, err
@@ -133,7 +134,10 @@ func (b *box) boot(spec runtime.Spec, saved string) (err error) {
 	if err := writeBundle(b.dir, oci); err != nil {
 		return err
 	}
-	files, err := b.donate(l)
+	if err := b.openLayer(spec); err != nil {
+		return err
+	}
+	files, err := b.donate(spec)
 	if err != nil {
 		return err
 	}
@@ -156,11 +160,14 @@ func (b *box) boot(spec runtime.Spec, saved string) (err error) {
 	if b.proc, err = hold(b.rec.Process); err != nil {
 		return b.explain(err)
 	}
+	if err := b.takeGofer(); err != nil {
+		return b.explain(err)
+	}
 	return b.rec.save(b.dir)
 }
 
 // donate opens the files that the sandbox process is born with.
-func (b *box) donate(l sandbox.Limits) (_ map[int]*os.File, err error) {
+func (b *box) donate(spec runtime.Spec) (_ map[int]*os.File, err error) {
 	files := map[int]*os.File{}
 	defer func() {
 		if err != nil {
@@ -170,10 +177,12 @@ func (b *box) donate(l sandbox.Limits) (_ map[int]*os.File, err error) {
 	if b.conn, files[passChannel], err = streamPair(); err != nil {
 		return nil, err
 	}
-	if files[passFilestore], err = filestore(b.dir); err != nil {
-		return nil, err
+	if len(spec.Mounts) == 0 { // else the library makes one
+		if files[passFilestore], err = filestore(b.dir); err != nil {
+			return nil, err
+		}
 	}
-	if files[passArgs], err = pipeWith(strings.Join(bootFlags(l), "\n")); err != nil {
+	if files[passArgs], err = pipeWith(strings.Join(bootFlags(spec.Limits), "\n")); err != nil {
 		return nil, err
 	}
 	// The library forks on a thread of its own choice, so the sandbox process

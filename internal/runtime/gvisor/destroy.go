@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
 	"agentbox/internal/failpoint"
 	"agentbox/internal/ids"
@@ -79,8 +78,8 @@ func (b *box) clear() error {
 	return nil
 }
 
-// endProcess kills the sandbox process, and one that no record tells of
-// because its creator was killed first.
+// endProcess kills the sandbox process and its gofer, and those that no record
+// tells of because their creator was killed first.
 func (b *box) endProcess() error {
 	var errs []error
 	if b.proc != nil {
@@ -88,7 +87,8 @@ func (b *box) endProcess() error {
 		b.proc.close()
 		b.proc = nil
 	}
-	b.reap() // also one that was found dead
+	reap(b.rec.Process) // also one that was found dead
+	errs = append(errs, b.endGofer())
 	for _, id := range findSandboxProcesses(b.r.runDir(), b.rec.engineID()) {
 		p, err := hold(id)
 		if err != nil {
@@ -96,18 +96,9 @@ func (b *box) endProcess() error {
 		}
 		errs = append(errs, p.kill())
 		p.close()
+		reap(id)
 	}
 	return errors.Join(errs...)
-}
-
-// reap takes the exit status of a dead sandbox process that is our child. It
-// may be another Runtime's child in this process, so gVisor's memory of that is
-// not asked.
-func (b *box) reap() {
-	if now, err := identify(b.rec.Process.Pid); err != nil || now != b.rec.Process {
-		return // another child may have the pid by now
-	}
-	_, _ = unix.Wait4(b.rec.Process.Pid, nil, unix.WNOHANG, nil)
 }
 
 // removeState removes gVisor's files of the sandbox.

@@ -143,7 +143,7 @@ func (p *process) kill() error {
 
 func (p *process) close() { p.fd.Close() }
 
-// findSandboxProcesses returns the sandbox processes that carry our root and
+// findSandboxProcesses returns the sandbox processes and gofers that carry our root and
 // the given name on their command line: those of which no record tells.
 func findSandboxProcesses(root, engineID string) []procID {
 	var found []procID
@@ -165,8 +165,8 @@ func findSandboxProcesses(root, engineID string) []procID {
 }
 
 // isSandbox reports whether a command line (arguments end in NUL) is that of a
-// sandbox process: … --root=ROOT … boot … ID.
+// sandbox process or of its gofer: … --root=ROOT … boot … ID.
 func isSandbox(cmdline []byte, root, engineID string) bool {
 	args := strings.Split(strings.TrimSuffix(string(cmdline), "\x00"), "\x00")
-	return args[len(args)-1] == engineID && slices.Contains(args, "boot") && slices.Contains(args, "--root="+root)
+	return args[len(args)-1] == engineID && (slices.Contains(args, "boot") || slices.Contains(args, "gofer")) && slices.Contains(args, "--root="+root)
 }

@@ -30,11 +30,14 @@ type record struct {
 	Hostname  string            `json:",omitempty"`
 	Labels    map[string]string `json:",omitempty"`
 	Limits    sandbox.Limits
-	Require   []string `json:",omitempty"` // limits that must be enforced
-	Unlimited []string `json:",omitempty"` // limits that are not enforced
+	Require   []string        `json:",omitempty"` // limits that must be enforced
+	Unlimited []string        `json:",omitempty"` // limits that are not enforced
+	Mounts    []runtime.Mount `json:",omitempty"`
 
 	// Process of the sandbox; zero when there is none.
 	Process procID
+	// Gofer is the process that opens the directories of Mounts for it.
+	Gofer procID `json:",omitzero"`
 	// Saved is the last complete save of the layer.
 	Saved *save `json:",omitempty"`
 	// Starting: a stopped sandbox may have a process that Process does not name.
@@ -50,7 +53,7 @@ func (r *record) engineID() string { return r.ID[:engineIDLen] }
 func (r *record) spec() runtime.Spec {
 	return runtime.Spec{
 		ID: r.ID, Image: runtime.Image{Path: r.ImagePath, Digest: r.Image}, Hostname: r.Hostname,
-		Limits: r.Limits, Require: r.Require, Labels: r.Labels,
+		Limits: r.Limits, Require: r.Require, Labels: r.Labels, Mounts: r.Mounts,
 	}
 }
 

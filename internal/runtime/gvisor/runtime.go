@@ -125,11 +125,11 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 		Name: "gvisor", Version: gvisorVersion(),
 		Mode:        "root, " + r.opts.Cgroups.Mode().String(),
 		NotEnforced: r.notEnforced(),
-		HostUser:    r.hostUser(), Seccomp: true,
+		HostUser:    r.hostUser(), HostUsers: idCount, Seccomp: true,
 		Guest: true, Stop: true, Suspend: true,
 	}
 	if r.rootless {
-		c.Mode = "rootless, " + r.opts.Cgroups.Mode().String()
+		c.Mode, c.HostUsers = "rootless, "+r.opts.Cgroups.Mode().String(), 1
 	}
 	return c
 }

@@ -82,7 +82,7 @@ func (r *Runtime) newSpec(s runtime.Spec) *specs.Spec {
 			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: uint64(l.OpenFiles), Hard: uint64(l.OpenFiles)}},
 			// The agent sets no_new_privs for each command.
 		},
-		Mounts: mounts(l),
+		Mounts: append(mounts(l), binds(s.Mounts)...),
 		Linux: &specs.Linux{
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},

@@ -87,7 +87,7 @@ func (b *box) rest() error {
 	if err := errors.Join(b.clear(), b.sweepSaves()); err != nil {
 		return err
 	}
-	b.rec.Process, b.rec.Starting = procID{}, false
+	b.rec.Process, b.rec.Gofer, b.rec.Starting = procID{}, procID{}, false
 	return b.rec.save(b.dir)
 }
 
@@ -165,7 +165,7 @@ func (b *box) killRound() (n int, err error) {
 // stopped as before.
 func (b *box) restart(ctx context.Context) error {
 	dir := saveDir(b.dir, b.rec.Saved.Number)
-	err := errors.Join(b.r.canEnforce(b.rec.Require), checkImage(b.rec.ImagePath))
+	err := errors.Join(b.r.canEnforce(b.rec.Require), checkImage(b.rec.ImagePath), b.r.checkMounts(b.rec.Mounts))
 	if err == nil {
 		err = b.rec.Saved.verify(dir)
 	}

@@ -100,7 +100,7 @@ func (b *box) ended(w *watcher, e runtime.Event) {
 		return // destroyed in the meantime: nobody is surprised
 	}
 	b.watch = nil
-	b.reap()
+	reap(b.rec.Process)
 	b.proc.close()
 	b.proc = nil
 	if b.conn != nil {

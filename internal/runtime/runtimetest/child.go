@@ -36,6 +36,7 @@ type request struct {
 	Exec   string // its id
 	Script string
 	Image  string // a directory
+	Mount  string // a directory for /data; empty: none
 }
 
 type answer struct {
@@ -110,6 +111,9 @@ type child struct {
 
 func (c *child) do(q request) error {
 	spec := smallSpec(q.ID, c.image)
+	if q.Mount != "" {
+		spec.Mounts = []runtime.Mount{{Source: q.Mount, Path: "/data"}}
+	}
 	sus, _ := runtime.As[runtime.Suspender](c.rt)
 	switch q.Op {
 	case "create":

@@ -57,6 +57,10 @@ func RunSeam(t *testing.T, f Factory) {
 		{"StopOfFullDisk", testStopFull},
 		{"StopCanceled", testStopCanceled},
 		{"StopAtOnce", testStopAtOnce},
+		{"MountRefused", testMountRefused},
+		{"MountShared", testMountShared},
+		{"MountLasts", testMountLasts},
+		{"MountDestroy", testMountDestroy},
 		{"WatchTellsOfDeath", testWatch},
 		{"WatchLosesNothing", testWatchAll},
 		{"WatchAfterReopen", testWatchReopened},
@@ -99,6 +103,7 @@ func RunGuest(t *testing.T, f Factory) {
 	}
 	t.Run("Stop", func(t *testing.T) { testStops(t, f) })
 	t.Run("Suspend", func(t *testing.T) { testSuspend(newEnv(t, f)) })
+	t.Run("Mounts", func(t *testing.T) { testMounts(t, f) })
 	t.Run("HostCrash", func(t *testing.T) { testHostCrash(t, f) })
 }
 

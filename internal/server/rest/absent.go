@@ -28,12 +28,6 @@ var absent = []struct {
 	{http.MethodGet, "/secrets", "list-secrets", "List your secrets", auth.NeedKey},
 	{http.MethodPost, "/secrets", "set-secret", "Keep a secret", auth.NeedKey},
 	{http.MethodDelete, "/secrets/{name}", "remove-secret", "Remove a secret", auth.NeedKey},
-	{http.MethodGet, "/volumes", "list-volumes", "List your volumes", auth.NeedKey},
-	{http.MethodPost, "/volumes", "create-volume", "Make a volume", auth.NeedKey},
-	{http.MethodGet, "/volumes/{name}", "get-volume", "Look at a volume", auth.NeedKey},
-	{http.MethodDelete, "/volumes/{name}", "remove-volume", "Remove a volume", auth.NeedKey},
-	{http.MethodGet, "/volumes/{name}/archive", "read-volume", "Read a volume as tar", auth.NeedKey},
-	{http.MethodPut, "/volumes/{name}/archive", "write-volume", "Write a volume from tar", auth.NeedKey},
 }
 
 // What such routes name in their paths.

@@ -47,6 +47,7 @@ type Parts struct {
 	Audit     Audit
 	Sandboxes Sandboxes
 	Images    Images
+	Volumes   Volumes
 	Inside    Inside
 	Repeats   Repeats
 	// Defaults of limits that a request does not name, as the operator set them.
@@ -75,6 +76,7 @@ func New(router *server.Router, parts Parts) *API {
 	a.addIsolation()
 	a.addEvents()
 	a.addImages()
+	a.addVolumes()
 	sessions := newSessions(a, parts.Inside)
 	registerExec(a, parts.Inside, sessions)
 	registerSessions(a, sessions)

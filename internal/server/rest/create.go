@@ -29,7 +29,8 @@ type NewSandbox struct {
 	NetworkEnabled Bool            `json:"network_enabled,omitempty"`
 	Network        *NewNetwork     `json:"network,omitempty"`
 	Ports          []PublishedPort `json:"ports,omitempty" maxItems:"32" doc:"Ports of the sandbox that the server's machine offers on its loopback interface, for as long as the sandbox runs."`
-	Volumes        []Mount         `json:"volumes,omitempty" maxItems:"64"`
+	Volumes        []Mount         `json:"volumes,omitempty" maxItems:"16" doc:"Your volumes that it is to have. One to which it may write is had by no other sandbox."`
+	TenantID       string          `json:"tenant_id,omitempty" maxLength:"128" doc:"Whose storage it has on /workspace and /mnt/user-data/outputs: one among yours, made on first use and shared by all your sandboxes that name it."`
 	OnIdle         string          `json:"on_idle,omitempty" enum:"destroy,stop" doc:"What becomes of it after idle_timeout. Default: destroy."`
 }
 
@@ -105,6 +106,12 @@ func (a *API) request(b *NewSandbox) (sandbox.CreateRequest, error) {
 	if err := unsupportedYet(b); err != nil {
 		return r, err
 	}
+	if r.Tenant = b.TenantID; r.Tenant != "" && !a.Sandboxes.TenantStorage() {
+		return r, sandbox.Refuse(errdefs.ErrNotImplemented, "this server keeps no storage of tenants: its operator has not set storage")
+	}
+	for _, v := range b.Volumes {
+		r.Volumes = append(r.Volumes, sandbox.VolumeMount{Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly.Value})
+	}
 	var err error
 	if r.Limits, err = b.chosen(); err != nil {
 		return r, err
@@ -170,8 +177,6 @@ func unsupportedYet(b *NewSandbox) error {
 	switch {
 	case b.NetworkEnabled.Value, b.Network != nil && (b.Network.Mode != "" && b.Network.Mode != "none" || len(b.Network.Allow) > 0):
 		return sandbox.Refuse(errdefs.ErrNotImplemented, "this server gives sandboxes no network: network.mode can be none only")
-	case len(b.Volumes) > 0:
-		return sandbox.Refuse(errdefs.ErrNotImplemented, "this server has no volumes")
 	}
 	return nil
 }

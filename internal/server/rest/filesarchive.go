@@ -41,16 +41,25 @@ type readArchiveInput struct {
 	Encoding string   `header:"Accept-Encoding"`
 }
 
-// form is how the archive is sent, and what headers say of it.
-func (in *readArchiveInput) form() (format client.ArchiveFormat, contentType, encoding string) {
+// archiveForm is how an archive is sent, by what the client takes, and what
+// headers say of it.
+func archiveForm(accept, encodings string) (packed bool, contentType, encoding string) {
 	switch {
-	case strings.Contains(in.Accept, typeGzip):
-		return client.TarGz, typeGzip, ""
-	case accepts(in.Encoding, "gzip"):
-		return client.TarGz, typeTar, "gzip"
+	case strings.Contains(accept, typeGzip):
+		return true, typeGzip, ""
+	case accepts(encodings, "gzip"):
+		return true, typeTar, "gzip"
 	default:
-		return client.Tar, typeTar, ""
+		return false, typeTar, ""
 	}
+}
+
+// formatOf is the same for the agent.
+func formatOf(packed bool) client.ArchiveFormat {
+	if packed {
+		return client.TarGz
+	}
+	return client.Tar
 }
 
 // accepts reports whether a list of encodings has one, and not with q=0.
@@ -66,12 +75,12 @@ func accepts(list, want string) bool {
 }
 
 func (f *fileRoutes) readArchive(ctx context.Context, c sandbox.Caller, in *readArchiveInput) (reply, error) {
-	format, contentType, encoding := in.form()
+	packed, contentType, encoding := archiveForm(in.Accept, in.Encoding)
 	l, err := f.open(ctx, c, in.ID, reads("archive", in.Path))
 	if err != nil {
 		return nil, err
 	}
-	a, err := l.Session().GetArchive(ctx, in.Path, client.ArchiveOptions{User: in.User, Format: format, Exclude: in.Exclude})
+	a, err := l.Session().GetArchive(ctx, in.Path, client.ArchiveOptions{User: in.User, Format: formatOf(packed), Exclude: in.Exclude})
 	err = onPath(err)
 	f.note(ctx, c, l, reads("archive", in.Path), err)
 	if err != nil {
@@ -103,30 +112,28 @@ type writeArchiveInput struct {
 	Encoding string `header:"Content-Encoding"`
 }
 
-func (in *writeArchiveInput) format() (client.ArchiveFormat, error) {
-	media, _, _ := mime.ParseMediaType(in.Type) // what is none is not supported
-	packed := strings.EqualFold(in.Encoding, "gzip")
+// isPacked reports whether an archive that is sent is compressed.
+func isPacked(contentType, encoding string) (bool, error) {
+	media, _, _ := mime.ParseMediaType(contentType) // what is none is not supported
+	encoded := strings.EqualFold(encoding, "gzip")
 	switch {
-	case in.Encoding != "" && !packed && !strings.EqualFold(in.Encoding, "identity"):
+	case encoding != "" && !encoded && !strings.EqualFold(encoding, "identity"):
 	case media == typeGzip || media == "application/x-gzip" || media == "application/x-gtar-compressed":
-		if !packed {
-			return client.TarGz, nil
+		if !encoded {
+			return true, nil
 		}
-	case media == typeTar || media == "application/tar" || media == typeBytes || in.Type == "":
-		if packed {
-			return client.TarGz, nil
-		}
-		return client.Tar, nil
+	case media == typeTar || media == "application/tar" || media == typeBytes || contentType == "":
+		return encoded, nil
 	}
-	return "", server.NewProblem(server.CodeUnsupportedMedia, "the body must be application/x-tar or application/gzip")
+	return false, server.NewProblem(server.CodeUnsupportedMedia, "the body must be application/x-tar or application/gzip")
 }
 
 func (f *fileRoutes) writeArchive(ctx context.Context, c sandbox.Caller, in *writeArchiveInput) (*struct{}, error) {
-	format, err := in.format()
+	packed, err := isPacked(in.Type, in.Encoding)
 	if err != nil {
 		return nil, err
 	}
 	return nil, f.use(ctx, c, in.ID, writes("unpack", in.Path), func(s *client.Session) error {
-		return s.PutArchive(ctx, in.Path, in.request.Body, client.UnpackOptions{User: in.User, Format: format, Parents: true})
+		return s.PutArchive(ctx, in.Path, in.request.Body, client.UnpackOptions{User: in.User, Format: formatOf(packed), Parents: true})
 	})
 }

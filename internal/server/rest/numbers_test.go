@@ -90,6 +90,8 @@ func (q quantity) body(number string) string {
 		whole["signal"] = "15"
 	case "execute", "stream":
 		whole["command"] = `"true"`
+	case "volumes":
+		whole["name"] = `"v"`
 	}
 	for i := len(q.in) - 1; i > 1; i-- {
 		if q.in[i] == "0" {

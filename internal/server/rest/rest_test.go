@@ -23,6 +23,7 @@ import (
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
 	"agentbox/internal/server/rest"
+	"agentbox/internal/volume"
 )
 
 func TestMain(m *testing.M) {
@@ -65,9 +66,11 @@ func start(t testing.TB) *world {
 	t.Cleanup(func() { w.audit.Close() })
 	s := server.New(server.Options{Gate: gate, Origins: gate.Origins(), Recorder: w.audit})
 	w.router = s.Router()
-	w.boxes, w.images = newManager(t), &shelf{names: []string{"default", "other.example/team/tool:v1"}}
+	var volumes *volume.Volumes
+	w.boxes, volumes = newManager(t)
+	w.images = &shelf{names: []string{"default", "other.example/team/tool:v1"}}
 	w.api = rest.New(w.router, rest.Parts{
-		Version: "v1.2.3", Keys: keys, Audit: &fullDisk{Log: w.audit, full: w.full}, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes, Repeats: w.boxes,
+		Version: "v1.2.3", Keys: keys, Audit: &fullDisk{Log: w.audit, full: w.full}, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes, Repeats: w.boxes, Volumes: volumes,
 		Defaults: sandbox.Limits{Memory: 256 * sandbox.MiB}, Draining: s.Draining(),
 	})
 	hs := httptest.NewServer(s.Handler())

@@ -17,11 +17,12 @@ import (
 	"agentbox/internal/runtime/fake"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/store"
+	"agentbox/internal/volume"
 )
 
 // newManager has sandboxes that isolate nothing, with everything above them
 // real.
-func newManager(t testing.TB) *manager.Manager {
+func newManager(t testing.TB) (*manager.Manager, *volume.Volumes) {
 	t.Helper()
 	host := fake.NewHost(fake.Options{NotEnforced: []string{sandbox.LimitCPUs}})
 	db, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "db"))
@@ -29,21 +30,28 @@ func newManager(t testing.TB) *manager.Manager {
 		t.Fatal(err)
 	}
 	rt := host.Open()
+	dir := t.TempDir()
+	v, _, err := volume.Open(t.Context(), volume.Options{
+		Dir: filepath.Join(dir, "volumes"), Storage: filepath.Join(dir, "storage"), Records: db, Kind: sandbox.VolumeDirectory, PerOwner: 4,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	m, err := manager.Open(t.Context(), manager.Options{
-		Runtime: rt, Images: files{}, Store: db, Policy: manager.Policy{Max: sandbox.MaxLimits(64*sandbox.GiB, 4), MaxPerOwner: 8},
+		Runtime: rt, Images: files{}, Store: db, Volumes: v, Policy: manager.Policy{Max: sandbox.MaxLimits(64*sandbox.GiB, 4), MaxPerOwner: 8},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for _, f := range []func() error{m.Close, rt.Close, db.Close} {
+		for _, f := range []func() error{m.Close, rt.Close, v.Close, db.Close} {
 			if err := f(); err != nil {
 				t.Error(err)
 			}
 		}
 		host.Close()
 	})
-	return m
+	return m, v
 }
 
 // files gives sandboxes their images.

@@ -24,6 +24,7 @@ type Sandbox struct {
 	Network        Network           `json:"network"`
 	Ports          []PublishedPort   `json:"ports" nullable:"false"`
 	Volumes        []Mount           `json:"volumes" nullable:"false"`
+	TenantID       *string           `json:"tenant_id" doc:"Whose storage it has; null: nobody's."`
 	OnIdle         string            `json:"on_idle" enum:"destroy,stop" doc:"What becomes of it after idle_timeout."`
 	IdleTimeout    *float64          `json:"idle_timeout" doc:"Seconds without use; null: it may be idle for ever."`
 	CreatedAt      time.Time         `json:"created_at"`
@@ -72,6 +73,12 @@ func sandboxOf(sb *sandbox.Sandbox) Sandbox {
 	}
 	for _, p := range sb.Ports {
 		shown.Ports = append(shown.Ports, PublishedPort{Int{Value: int64(p.Guest)}, Int{Value: int64(p.Host)}})
+	}
+	for _, v := range sb.Volumes {
+		shown.Volumes = append(shown.Volumes, Mount{Name: v.Name, Path: v.Path, ReadOnly: Bool{Value: v.ReadOnly}})
+	}
+	if sb.Tenant != "" {
+		shown.TenantID = &sb.Tenant
 	}
 	if sb.Name != "" {
 		shown.Name = &sb.Name

@@ -25,6 +25,9 @@ type Sandboxes interface {
 	Start(ctx context.Context, c sandbox.Caller, id string) (sandbox.Sandbox, error)
 	Stop(ctx context.Context, c sandbox.Caller, id string) (sandbox.Sandbox, error)
 	Destroy(ctx context.Context, c sandbox.Caller, id string) error
+	DestroyWithStorage(ctx context.Context, c sandbox.Caller, id string) error
+	// TenantStorage reports whether sandboxes may have a tenant's storage.
+	TenantStorage() bool
 	Stats(ctx context.Context, c sandbox.Caller, id string) (runtime.Stats, error)
 	Events(ctx context.Context, c sandbox.Caller, id string, after int64) ([]sandbox.Event, error)
 	Follow(ctx context.Context, c sandbox.Caller, id string, after int64) (*manager.Follower, error)
@@ -57,6 +60,11 @@ type updateInput struct {
 	}
 }
 
+type destroyInput struct {
+	SandboxID
+	RemoveStorage Bool `query:"remove_storage" doc:"Remove its tenant's storage, too, with all that is in it. While another sandbox has it, that is a conflict and nothing is done."`
+}
+
 func (a *API) addSandboxes() {
 	tags := []string{"Sandboxes"}
 	route(a, huma.Operation{
@@ -76,7 +84,7 @@ func (a *API) addSandboxes() {
 	}, server.Route{}, a.updateSandbox)
 	route(a, huma.Operation{
 		OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/sandboxes/{id}", Summary: "Destroy a sandbox", Tags: tags,
-		Description: "Its processes and files are gone when the answer comes.", DefaultStatus: http.StatusNoContent,
+		Description: "Its processes and files are gone when the answer comes. Its volumes stay; so does its tenant's storage, unless remove_storage is set and no other sandbox has it.", DefaultStatus: http.StatusNoContent,
 	}, server.Route{}, a.destroySandbox)
 	route(a, huma.Operation{
 		OperationID: "start-sandbox", Method: http.MethodPost, Path: "/sandboxes/{id}/start", Summary: "Run a stopped sandbox again", Tags: tags,
@@ -154,10 +162,17 @@ func (a *API) stopSandbox(ctx context.Context, c sandbox.Caller, in *SandboxID) 
 	return shown(sb, err)
 }
 
-func (a *API) destroySandbox(ctx context.Context, c sandbox.Caller, in *SandboxID) (*struct{}, error) {
+func (a *API) destroySandbox(ctx context.Context, c sandbox.Caller, in *destroyInput) (*struct{}, error) {
 	uid := a.uid(ctx, c, in.ID, sandbox.Sandbox{})
-	err := a.Sandboxes.Destroy(ctx, c, in.ID)
-	a.recordOn(ctx, c, audit.Destroy, uid, err, nil)
+	var err error
+	var details map[string]string
+	if in.RemoveStorage.Value {
+		details = map[string]string{"storage": "removed"}
+		err = a.Sandboxes.DestroyWithStorage(ctx, c, in.ID)
+	} else {
+		err = a.Sandboxes.Destroy(ctx, c, in.ID)
+	}
+	a.recordOn(ctx, c, audit.Destroy, uid, err, details)
 	return nil, err
 }
 

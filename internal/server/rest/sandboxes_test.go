@@ -155,7 +155,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 	for _, body := range []string{
 		`{"network_enabled":true}`, `{"network":{"mode":"full"}}`, `{"network":{"mode":"allowlist","allow":["a.example"]}}`, `{"network":{"allow":["a.example"]}}`,
-		`{"volumes":[{"name":"v","path":"/v"}]}`, `{"cpus":1}`, // this host can't enforce it
+		`{"tenant_id":"t","network_enabled":true}`, `{"cpus":1}`, // this host can't enforce it
 	} {
 		w.problem(w.user, "POST", "/sandboxes", body, 400, server.CodeUnsupported)
 	}

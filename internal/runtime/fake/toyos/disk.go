@@ -21,9 +21,7 @@ type Disk struct{ disk *disk }
 // and user (uid 1000). All file contents together take at most limit bytes; 0
 // is no limit.
 func NewDisk(limit int64) *Disk {
-	d := &disk{limit: limit, notifiers: map[*notifier]struct{}{}, users: users{{"root", 0, 0, "/root"}, {"user", 1000, 1000, "/home/user"}}}
-	d.root = d.newNode(syscall.S_IFDIR|0o755, cred{})
-	d.root.parent = d.root
+	d := newDisk(limit)
 	root, user := d.users[0], d.users[1]
 	for _, dir := range []struct {
 		path  string
@@ -39,11 +37,19 @@ func NewDisk(limit int64) *Disk {
 	return &Disk{d}
 }
 
-// Clone copies the disk as it is. Files without a name stay behind.
+func newDisk(limit int64) *disk {
+	d := &disk{limit: limit, notifiers: map[*notifier]struct{}{}, users: users{{"root", 0, 0, "/root"}, {"user", 1000, 1000, "/home/user"}}}
+	d.root = d.newNode(syscall.S_IFDIR|0o755, cred{})
+	d.root.parent = d.root
+	return d
+}
+
+// Clone copies the disk as it is. Files without a name stay behind; what is
+// mounted on it is on the copy, too.
 func (d *Disk) Clone() *Disk {
 	d.disk.mu.Lock()
 	defer d.disk.mu.Unlock()
-	c := &disk{limit: d.disk.limit, users: d.disk.users, lastIno: d.disk.lastIno, notifiers: map[*notifier]struct{}{}}
+	c := &disk{limit: d.disk.limit, users: d.disk.users, lastIno: d.disk.lastIno, mounts: d.disk.mounts, notifiers: map[*notifier]struct{}{}}
 	c.root = c.copyOf(d.disk.root, map[*node]*node{})
 	c.root.parent = c.root
 	return &Disk{c}
@@ -87,6 +93,8 @@ func (d *disk) mustDir(path string, mode uint32, owner cred) {
 type disk struct {
 	users users
 	limit int64
+	// mounts are made before the disk is used.
+	mounts []mount
 
 	mu      sync.Mutex
 	root    *node

@@ -53,11 +53,16 @@ type view struct {
 	d   *disk
 	who cred
 	dir string // where relative paths begin
+	// readOnly: nobody may change anything.
+	readOnly bool
 	// tree is where all paths begin, and stay; nil: they are resolved as usual.
 	tree *node
 }
 
 func (v *view) may(n *node, want uint32) error {
+	if v.readOnly && want&mayWrite != 0 {
+		return syscall.EROFS
+	}
 	if v.who.uid == 0 {
 		return nil
 	}
@@ -193,8 +198,9 @@ func (v *view) do(op, p string, f func() error) error {
 }
 
 func (v *view) Stat(p string, follow bool) (info *guestv1.FileInfo, err error) {
+	v, in := v.at(p)
 	err = v.do("stat", p, func() error {
-		at, err := v.existing(p, follow)
+		at, err := v.existing(in, follow)
 		if err == nil {
 			info = v.d.info(p, path.Base(p), at.node)
 		}
@@ -216,8 +222,9 @@ func (v *view) Names(p, after string, limit int) (names []string, more bool, err
 
 // names lists a directory, sorted bytewise.
 func (v *view) names(p string) (names []string, err error) {
+	v, in := v.at(p)
 	err = v.do("readdir", p, func() error {
-		at, err := v.existing(p, true)
+		at, err := v.existing(in, true)
 		switch {
 		case err != nil:
 			return err
@@ -235,15 +242,16 @@ func (v *view) names(p string) (names []string, err error) {
 
 // Tree implements agent.FS.
 func (v *view) Tree(p string, follow bool) (t agent.Tree, err error) {
+	v, in := v.at(p)
 	err = v.do("open", p, func() error {
-		at, err := v.existing(p, follow)
+		at, err := v.existing(in, follow)
 		switch {
 		case err != nil:
 			return err
 		case !at.node.is(syscall.S_IFDIR):
 			return syscall.ENOTDIR
 		}
-		t = &tree{view{d: v.d, who: v.who, tree: at.node}}
+		t = &tree{view{d: v.d, who: v.who, tree: at.node, readOnly: v.readOnly}}
 		return nil
 	})
 	return t, err
@@ -255,8 +263,9 @@ type tree struct{ view }
 func (*tree) Close() error { return nil }
 
 func (v *view) Readlink(p string) (target string, err error) {
+	v, in := v.at(p)
 	err = v.do("readlink", p, func() error {
-		at, err := v.existing(p, false)
+		at, err := v.existing(in, false)
 		if err == nil && !at.node.is(syscall.S_IFLNK) {
 			err = syscall.EINVAL
 		}
@@ -269,8 +278,9 @@ func (v *view) Readlink(p string) (target string, err error) {
 }
 
 func (v *view) Mkdir(p string, mode uint32) error {
+	v, in := v.at(p)
 	return v.do("mkdir", p, func() error {
-		at, err := v.vacant(p)
+		at, err := v.vacant(in)
 		if err == nil {
 			v.d.link(at.dir, at.name, v.d.newNode(syscall.S_IFDIR|mode&0o7777, v.who))
 		}
@@ -279,8 +289,9 @@ func (v *view) Mkdir(p string, mode uint32) error {
 }
 
 func (v *view) Symlink(target, p string) error {
+	v, in := v.at(p)
 	return v.do("symlink", p, func() error {
-		at, err := v.vacant(p)
+		at, err := v.vacant(in)
 		if err == nil {
 			n := v.d.newNode(syscall.S_IFLNK|0o777, v.who)
 			n.target = target
@@ -291,12 +302,17 @@ func (v *view) Symlink(target, p string) error {
 }
 
 func (v *view) Link(old, p string) error {
+	source, oldIn := v.at(old)
+	v, in := v.at(p)
+	if source.d != v.d {
+		return &os.LinkError{Op: "link", Old: old, New: p, Err: syscall.EXDEV}
+	}
 	v.d.mu.Lock()
 	defer v.d.mu.Unlock()
-	from, err := v.existing(old, false)
+	from, err := v.existing(oldIn, false)
 	var to place
 	if err == nil {
-		to, err = v.vacant(p)
+		to, err = v.vacant(in)
 	}
 	if err == nil && from.node.is(syscall.S_IFDIR) {
 		err = syscall.EPERM
@@ -312,15 +328,20 @@ func (v *view) Link(old, p string) error {
 // owned resolves p to something that the user may change the attributes of.
 func (v *view) owned(p string, follow bool) (place, error) {
 	at, err := v.existing(p, follow)
-	if err == nil && v.who.uid != 0 && v.who.uid != at.node.owner.uid {
+	switch {
+	case err != nil:
+	case v.readOnly:
+		err = syscall.EROFS
+	case v.who.uid != 0 && v.who.uid != at.node.owner.uid:
 		err = syscall.EPERM
 	}
 	return at, err
 }
 
 func (v *view) Chmod(p string, mode uint32) error {
+	v, in := v.at(p)
 	return v.do("chmod", p, func() error {
-		at, err := v.owned(p, true)
+		at, err := v.owned(in, true)
 		if err == nil {
 			at.node.mode = at.node.mode&syscall.S_IFMT | mode&0o7777
 			v.d.notify(at.dir, guestv1.WatchKind_WATCH_KIND_CHMOD, at.name, at.node)
@@ -330,8 +351,12 @@ func (v *view) Chmod(p string, mode uint32) error {
 }
 
 func (v *view) Chown(p string, uid, gid int) error {
+	v, in := v.at(p)
 	return v.do("chown", p, func() error {
-		at, err := v.existing(p, false)
+		at, err := v.existing(in, false)
+		if err == nil && v.readOnly {
+			err = syscall.EROFS
+		}
 		if err != nil {
 			return err
 		}
@@ -356,8 +381,9 @@ func (c cred) chown(n *node, uid, gid int) error {
 func (v *view) Owner(spec string) (uid, gid int, err error) { return v.d.users.owner(spec) }
 
 func (v *view) Chtimes(p string, mtime time.Time) error {
+	v, in := v.at(p)
 	return v.do("chtimes", p, func() error {
-		at, err := v.owned(p, false)
+		at, err := v.owned(in, false)
 		if err == nil {
 			at.node.mtime = mtime
 		}
@@ -366,8 +392,9 @@ func (v *view) Chtimes(p string, mtime time.Time) error {
 }
 
 func (v *view) Remove(p string) error {
+	v, in := v.at(p)
 	return v.do("remove", p, func() error {
-		at, err := v.existing(p, false)
+		at, err := v.existing(in, false)
 		if err != nil {
 			return err
 		}

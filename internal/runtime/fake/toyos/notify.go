@@ -61,9 +61,12 @@ func (n *notifier) Close() error {
 
 func (v *view) Watch(to agent.Notifier, p string) (id int, err error) {
 	n := to.(*notifier)
+	v, in := v.at(p)
 	err = v.do("watch", p, func() error {
-		at, err := v.existing(p, false)
+		at, err := v.existing(in, false)
 		switch {
+		case n.d != v.d:
+			return syscall.ENOTSUP
 		case err != nil:
 			return err
 		case !at.node.is(syscall.S_IFDIR):

@@ -16,8 +16,9 @@ import (
 )
 
 func (v *view) Open(p string, _ *guestv1.FileInfo) (f agent.File, err error) {
+	v, in := v.at(p)
 	err = v.do("open", p, func() error {
-		at, err := v.existing(p, true)
+		at, err := v.existing(in, true)
 		if err != nil {
 			return err
 		}
@@ -34,8 +35,9 @@ func (v *view) Open(p string, _ *guestv1.FileInfo) (f agent.File, err error) {
 }
 
 func (v *view) Create(p string, mode uint32, how agent.CreateMode) (f agent.File, err error) {
+	v, in := v.at(p)
 	err = v.do("open", p, func() error {
-		at, err := v.find(p, how != agent.Exclusive)
+		at, err := v.find(in, how != agent.Exclusive)
 		if err != nil {
 			return err
 		}

@@ -8,9 +8,14 @@ import (
 )
 
 func (v *view) Rename(from, to string, overwrite bool) error {
+	source, fromIn := v.at(from)
+	v, toIn := v.at(to)
+	if source.d != v.d {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: syscall.EXDEV}
+	}
 	v.d.mu.Lock()
 	defer v.d.mu.Unlock()
-	if err := v.rename(from, to, overwrite); err != nil {
+	if err := v.rename(fromIn, toIn, overwrite); err != nil {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 	}
 	return nil
