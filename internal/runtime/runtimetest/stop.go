@@ -137,10 +137,15 @@ var lost = []struct{ name, make, gone string }{
 
 func testFidelity(g *guest) {
 	place := func(i int) string { return fmt.Sprintf("mkdir -p /root/%d; cd /root/%d\n", i, i) }
-	before := make([]string, len(fidelity))
+	// All at once: many stops have to fit into a test.
+	show := ""
 	for i, c := range fidelity {
 		g.root(place(i) + c.make)
-		before[i] = g.root(place(i) + c.show)
+		show += fmt.Sprintf("echo '=== %s'\n(%s%s) || echo '=== it failed'\n", c.name, place(i), c.show)
+	}
+	before := strings.Split(g.root(show), "=== ")
+	if len(before) != len(fidelity)+1 {
+		g.Fatalf("%d places were shown: %q", len(before)-1, before)
 	}
 	for _, c := range lost {
 		g.root(c.make)
@@ -148,9 +153,9 @@ func testFidelity(g *guest) {
 	free := g.root("df -k / | awk 'NR==2 {print $3}'")
 	for range 20 {
 		g.restart()
-		for i, c := range fidelity {
-			if got := g.root(place(i) + c.show); got != before[i] {
-				g.Errorf("%s: was\n%.2000s\nis\n%.2000s", c.name, before[i], got)
+		for i, got := range strings.Split(g.root(show), "=== ") {
+			if i >= len(before) || got != before[i] {
+				g.Fatalf("was\n%.2000s\nis\n%.2000s", before[min(i, len(before)-1)], got)
 			}
 		}
 		for _, c := range lost {
