@@ -55,10 +55,8 @@ func TestServerShell(t *testing.T) {
 	if err := pty.Setsize(m.File, &pty.Winsize{Cols: 90, Rows: 30}); err != nil {
 		t.Fatal(err)
 	}
-	m.Type("until stty size | grep '30 90'; do sleep 0.1; done\r")
+	m.Type("until stty size | grep '30 90'; do sleep 0.1; done; sleep 1000\r")
 	m.Expect("\r30 90")
-	m.Type("sh -c 'echo now asl''eep; exec sleep 1000'\r")
-	m.Expect("now asleep")
 	m.Type("\x03")
 	m.Type("echo status $?\r")
 	m.Expect("status 130")
@@ -135,7 +133,7 @@ type follower struct {
 	errs  lockedBuffer
 }
 
-func (d *Daemon) talk(args ...string) *follower {
+func (d *Daemon) launch(args ...string) *follower {
 	d.t.Helper()
 	c := &follower{Cmd: exec.Command(Binary(d.t), args...)}
 	c.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir, "AGENTBOX_PROFILE=local")
@@ -181,8 +179,8 @@ func TestServerComesBack(t *testing.T) {
 	if out := d.Run("create", "--name", "dev"); out.Code != 0 {
 		t.Fatalf("create: %+v", out)
 	}
-	follows := d.talk("exec", "dev", "--", "sh", "-c", "echo 1; echo e >&2; until [ -e go ]; do sleep 0.1; done; echo 2; exit 5")
-	talks := d.talk("exec", "-i", "dev", "--", "sh", "-c", "while read x; do echo got $x; done; echo end; exit 6")
+	follows := d.launch("exec", "dev", "--", "sh", "-c", "echo 1; echo e >&2; until [ -e go ]; do sleep 0.1; done; echo 2; exit 5")
+	talks := d.launch("exec", "-i", "dev", "--", "sh", "-c", "while read x; do echo got $x; done; echo end; exit 6")
 	follows.expect(t, "1")
 	fmt.Fprintln(talks.in, "a")
 	talks.expect(t, "got a")
@@ -225,7 +223,7 @@ func TestServerForward(t *testing.T) {
 	if out := d.Run("create", "--name", "dev"); out.Code != 0 {
 		t.Fatalf("create: %+v", out)
 	}
-	forward := d.talk("forward", "dev", "0:7000")
+	forward := d.launch("forward", "dev", "0:7000")
 	if !forward.lines.Scan() {
 		t.Fatal(forward.errs.String())
 	}

@@ -362,10 +362,12 @@ func (p *Process) send(t guest.FrameType, b []byte) error {
 	p.write.Lock()
 	defer p.write.Unlock()
 	if err := guest.WriteFrame(p.conn, t, b); err != nil {
+		// A command that ended closes its stream, and its result is still on the way
+		// to be read.
 		select {
 		case <-p.done:
 			return fmt.Errorf("write to exec %s: %w", p.id, errEnded)
-		default:
+		case <-time.After(hostGrace):
 			return fmt.Errorf("write to exec %s: %w: %w", p.id, errdefs.ErrUnavailable, err)
 		}
 	}
