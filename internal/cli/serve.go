@@ -179,7 +179,7 @@ func (a *App) up(d DaemonUp, newKey string) {
 		header = `-H "Authorization: Bearer ` + d.FirstKey + `" `
 		fmt.Fprintf(&b, "the first API key, an admin's, shown this once: %s\n", d.FirstKey)
 	default:
-		fmt.Fprintf(&b, "a further API key: %s\n", newKey)
+		fmt.Fprintf(&b, "to make an API key: %s\n", newKey)
 	}
 	where := header + "http://" + reachable(d.Address)
 	if d.TLS { // which name the certificate is for is not known here

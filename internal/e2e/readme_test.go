@@ -13,8 +13,8 @@ import (
 // servers are the two kinds of servers that documented lines are for.
 var servers = map[string][]string{"keys": nil, "no keys": {"--no-auth"}}
 
-// TestReadmeServer does what the README says about the server, line by line, from
-// the export of the key on.
+// TestReadmeServer does what the README says about the server, line by line, once
+// it runs.
 func TestReadmeServer(t *testing.T) {
 	t.Parallel()
 	lines := documentedLines(t, "README.md", "The server")
@@ -27,16 +27,15 @@ func TestReadmeServer(t *testing.T) {
 			d := StartDaemon(t, args...)
 			script := []string{"shopt -s expand_aliases"}
 			for _, line := range lines {
-				switch line = strings.ReplaceAll(line, "bin/agentbox", Binary(t)); {
-				case strings.HasSuffix(line, " serve"): // it runs
-				case strings.HasPrefix(line, "export "):
-					script = append(script, "export AGENTBOX_URL="+d.URL+" AGENTBOX_API_KEY="+d.Key)
-				default:
-					script = append(script, "echo '>' "+strings.Fields(line)[0], strings.Replace(line, "call ", "call --fail-with-body ", 1))
+				if strings.HasPrefix(line, "make run") { // it runs
+					continue
 				}
+				line = strings.NewReplacer("bin/agentbox", "AGENTBOX_DATA_DIR="+d.Dir+" "+Binary(t), "abx_…", d.Key, "http://127.0.0.1:8700", d.URL,
+					"curl -sS", "curl -sS --fail-with-body").Replace(line)
+				script = append(script, "echo '>' "+strings.Fields(line)[0], line)
 			}
 			out := shell(t, script, "")
-			for _, want := range []string{`"output":"42\n"`, `data: {"offset":4,"data":"3\n"}`, "# agentbox", "web"} {
+			for _, want := range []string{`"output":"hello\n"`, `"output":"42\n"`, `data: {"offset":4,"data":"3\n"}`, "# agentbox", "web"} {
 				if !strings.Contains(out, want) {
 					t.Errorf("nothing says %s:\n%s", want, out)
 				}

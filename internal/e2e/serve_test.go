@@ -46,7 +46,7 @@ func TestServeSaysHowToBegin(t *testing.T) {
 		t.Errorf("it ended with %d", code)
 	}
 	d.Start()
-	command := regexp.MustCompile(`(?m)^a further API key: agentbox (.*)$`).FindStringSubmatch(d.Said)
+	command := regexp.MustCompile(`(?m)^to make an API key: agentbox (.*)$`).FindStringSubmatch(d.Said)
 	if strings.Contains(d.Said, "abx_") || command == nil {
 		t.Fatalf("the second start says\n%s", d.Said)
 	}

@@ -131,7 +131,7 @@ func notArchive(err error) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, transfer.ErrBounds), errdefs.IsResourceExhausted(err):
-		return sandbox.Refuse(errdefs.ErrResourceExhausted, "the volume is too small for the archive")
+		return server.NewProblem(server.CodeTooLarge, "the volume is too small for the archive")
 	case errors.Is(err, volume.ErrArchive), errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.Is(err, io.ErrUnexpectedEOF):
 		return sandbox.Refuse(errdefs.ErrInvalidArgument, "the body is not a whole archive")
 	}
