@@ -119,8 +119,7 @@ func (a *API) unpackVolume(ctx context.Context, c sandbox.Caller, info *volume.I
 		if err != nil {
 			return nil, notArchive(err)
 		}
-		defer z.Close()
-		body = z
+		body = z // it has nothing to close
 	}
 	skipped, err = a.Volumes.Restore(ctx, c.Owner, info.Name, body, volumeBounds(info))
 	return skipped, notArchive(err)
