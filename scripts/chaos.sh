@@ -11,7 +11,7 @@ export AGENTBOX_CHAOS_KILLS=${KILLS:-300} AGENTBOX_CHAOS_STATE=$PWD/.cache/chaos
 if [ "${1:-}" = again ]; then rm -f "$AGENTBOX_CHAOS_STATE"; fi
 long_begin "chaos-steps-$binary" "${1:-}"
 
-step "the daemon dies and fails at each failpoint" 'Test(Killed|Error)AtEachFailpoint' ./internal/e2e
-step "ready with 20 sandboxes" TestServiceReady ./internal/e2e/soak
+step "the daemon dies and fails at each failpoint" 'TestF20_.*' ./internal/e2e
+step "ready with 20 sandboxes" TestF01 ./internal/e2e
 step "$AGENTBOX_CHAOS_KILLS kills of the daemon at mixed work" TestServiceKills ./internal/e2e/soak
 step "120 kills of sandboxes and their owners under load" TestChaos ./internal/e2e/soak

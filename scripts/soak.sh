@@ -22,6 +22,17 @@ step "50 uploads of 100 MiB, cut" TestFS17 ./internal/e2e
 step "3,000 reads of a file that is replaced" TestB120 ./internal/e2e
 step "2 GiB to a reader of 10 MiB/s" TestB095 ./internal/e2e
 step "4 x 1 GiB in and out at once" TestTransfersAtOnce ./internal/e2e
+step "10,000 commands leave nothing in the daemon" TestMemoryOfManyCommands ./internal/e2e
+step "100 clients on 20 sandboxes for a minute" TestManyClients ./internal/e2e
 step "100 cycles of one process" TestCyclesOfOneProcess ./internal/e2e/soak
 step "500 cycles, 50 killed" TestCycles ./internal/e2e/soak
 step "100 clients on 20 sandboxes" TestServiceClients ./internal/e2e/soak
+step "rows of the service at full size" 'TestB(010_Session|030_REST|048|074|076|080|083|084|163|167|179|180|200|252)' ./internal/e2e
+step "2 GiB through REST to a reader of 10 MiB/s" TestB095_REST ./internal/e2e
+step "40 sandboxes with ports at once" TestB176 ./internal/e2e
+step "100 kills during create, 100 during destroy" 'TestF0[34]' ./internal/e2e
+step "200 creates over connections that break" TestF25 ./internal/e2e
+step "1,000 lives of sandboxes for 4 clients" TestL01 ./internal/e2e
+step "50 idle sandboxes for 10 minutes" TestL03 ./internal/e2e
+step "load on one daemon" 'TestL(05|07|09|16)' ./internal/e2e
+step "20 minutes of mixed work, a kill every 2" TestL15 ./internal/e2e

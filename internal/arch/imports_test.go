@@ -34,6 +34,7 @@ var layers = []struct {
 	{"agentbox/internal/server/rest", []string{"agentbox/internal/failpoint", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/server", "agentbox/internal/nearest", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/shell", "github.com/danielgtaylor/huma/v2/...", "github.com/coder/websocket", "github.com/containerd/errdefs", "agentbox/internal/volume", "agentbox/internal/transfer"}},
 	{"agentbox/internal/server/rest/resttest", nil},
 	{"agentbox/internal/server", []string{"agentbox/internal/sandbox", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/ids", "github.com/prometheus/client_golang/prometheus/...", "golang.org/x/sync/errgroup", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/telemetry", []string{"agentbox/internal/sandbox", "github.com/prometheus/client_golang/prometheus/...", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/auth", []string{"agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/peercred", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/audit", []string{"agentbox/internal/sandbox"}},
 	{"agentbox/internal/config", []string{"agentbox/internal/sandbox", "agentbox/internal/nearest", "github.com/BurntSushi/toml", "github.com/spf13/pflag"}},

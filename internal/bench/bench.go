@@ -18,24 +18,31 @@ type bench struct {
 	report *report
 	div    int    // divides the number of samples
 	only   string // the one step to take; "": all
+	// program is agentbox itself, for its daemon; dataDir has the image, dir is for
+	// what goes with the run.
+	program, dataDir, dir, image string
 }
 
 func (b *bench) n(full int) int { return max(2, full/b.div) }
+
+// sharing is the step that comparing takes.
+const sharing = "giving Docker the same image"
 
 func (b *bench) all(ctx context.Context) error {
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
 	}{
-		{"giving Docker the same image", b.shareImage},
+		{sharing, b.shareImage},
 		{"cold start and end", b.cold},
 		{"exec on a running sandbox", b.exec},
+		{"through REST", b.rest},
 		{"files", b.files},
 		{"creates at once", b.throughput},
 		{"idle memory", b.memory},
 		{"making a root file system", b.flatten},
 	} {
-		if b.only != "" && b.only != step.name {
+		if b.only != "" && b.only != step.name && step.name != sharing {
 			continue
 		}
 		say("%s", step.name)
@@ -67,9 +74,9 @@ func (b *bench) shareImage(ctx context.Context) error {
 	return errors.Join(err, b.own.destroy(ctx, sb))
 }
 
-// rest lets what the sample before left to be cleaned up end: the ends of a
+// pause lets what the sample before left to be cleaned up end: the ends of a
 // container go on for some time after Docker's answer.
-func rest() { time.Sleep(100 * time.Millisecond) }
+func pause() { time.Sleep(100 * time.Millisecond) }
 
 func timed(s *samples, f func() error) error {
 	began := time.Now()
@@ -88,7 +95,7 @@ func (b *bench) cold(ctx context.Context) error {
 				*s = nil
 			}
 		}
-		rest()
+		pause()
 		began := time.Now()
 		sb, p, err := b.own.create(ctx)
 		if err != nil {
@@ -105,7 +112,7 @@ func (b *bench) cold(ctx context.Context) error {
 		if b.docker == nil {
 			continue
 		}
-		rest()
+		pause()
 		began = time.Now()
 		var id string
 		err = timed(&dCreate, func() (err error) { id, err = b.docker.create(ctx); return })
@@ -163,14 +170,14 @@ func (b *bench) exec(ctx context.Context) error {
 		} {
 			var own, docker samples
 			for range b.n(c.n) {
-				rest()
+				pause()
 				if err := timed(&own, func() error { return sb.exec(ctx, c.argv...) }); err != nil {
 					return err
 				}
 				if b.docker == nil {
 					continue
 				}
-				rest()
+				pause()
 				if err := timed(&docker, func() error { return b.docker.exec(ctx, id, c.argv...) }); err != nil {
 					return err
 				}

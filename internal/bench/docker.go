@@ -149,3 +149,17 @@ func (d *docker) shim(ctx context.Context, id string) (int, error) {
 	}
 	return parent(strconv.Itoa(c.State.Pid)), nil
 }
+
+// stream follows a command that writes the time.
+func (d *docker) stream(ctx context.Context, id string, to *samples, times int) error {
+	var made struct{ ID string }
+	err := d.call(ctx, "POST", "/containers/"+id+"/exec", map[string]any{"AttachStdout": true, "Cmd": ticker(times)}, &made)
+	if err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(d.call(ctx, "POST", "/exec/"+made.ID+"/start", map[string]any{}, w)) }()
+	defer r.Close()
+	// Each piece has a head of 8 bytes before it.
+	return delays(to, r, func(line string) (string, bool) { return line[min(8, len(line)):], len(line) > 8 })
+}

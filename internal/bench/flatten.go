@@ -65,7 +65,7 @@ func makeRoot(took, size *samples, out string, do func() error) error {
 	if err := os.Remove(out); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	rest()
+	pause()
 	err := timed(took, func() error { return errors.Join(do(), syncFile(out)) })
 	if err != nil {
 		return err

@@ -24,11 +24,13 @@ func main() {
 	dataDir := flag.String("data-dir", "", "data directory with the image")
 	image := flag.String("image", "small", "image to measure with")
 	out := flag.String("json", "", "file for the figures")
+	program := flag.String("agentbox", "bin/agentbox", "the program, for its daemon")
+	docker := flag.Bool("docker", true, "compare with Docker, also in one step alone")
 	quick := flag.Bool("quick", false, "few samples, to see whether it works")
-	only := flag.String("only", "", "the one step to take, such as files; Docker is left out")
+	only := flag.String("only", "", "the one step to take, such as files")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := run(ctx, *dataDir, *image, *out, *quick, *only)
+	err := run(ctx, bench{program: *program, dataDir: *dataDir, image: *image, only: *only, div: 1}, *out, *quick, *docker)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -36,9 +38,9 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, dataDir, image, out string, quick bool, only string) (err error) {
+func run(ctx context.Context, b bench, out string, quick, docker bool) (err error) {
 	r := &report{Time: time.Now(), Machine: describe()}
-	o, err := openOwn(ctx, dataDir, image)
+	o, err := openOwn(ctx, b.dataDir, b.image)
 	if err != nil {
 		return err
 	}
@@ -46,7 +48,7 @@ func run(ctx context.Context, dataDir, image, out string, quick bool, only strin
 	c := o.rt.Capabilities()
 	r.Agentbox = fmt.Sprintf("%s %s, %s", c.Name, c.Version, c.Mode)
 
-	b := &bench{own: o, report: r, div: 1, only: only}
+	b.own, b.report = o, r
 	if quick {
 		b.div = 10
 	}
@@ -55,8 +57,8 @@ func run(ctx context.Context, dataDir, image, out string, quick bool, only strin
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	r.Docker = "not measured"
-	if only == "" {
+	b.dir, r.Docker = dir, "not measured"
+	if docker {
 		say("starting a Docker engine to compare with")
 		d, err := startDocker(ctx, filepath.Join(dir, "docker"))
 		if err != nil {

@@ -400,6 +400,12 @@ func TestSetLimitsV2(t *testing.T) {
 	if err := g.SetLimits(Limits{Memory: 32 << 20, Pids: 300}); err != nil || files["memory.max"] != "33554432" || files["pids.max"] != "4800" {
 		t.Errorf("%v: %v", err, files)
 	}
+	for _, n := range []float64{1, 0.5, 2} {
+		want := strconv.Itoa(int(n * period))
+		if err := g.SetCPUs(n); err != nil || files["cpu.max"] != want+" 100000" || files["cpu.max.burst"] != want {
+			t.Errorf("%v processors: %v, %v", n, err, files)
+		}
+	}
 	if err := g.SetLimits(Limits{Memory: 20 << 20, Pids: 300}); !errors.Is(err, ErrInUse) || files["memory.max"] != "33554432" {
 		t.Errorf("below what is in use: %v, %v", err, files)
 	}

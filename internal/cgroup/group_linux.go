@@ -82,7 +82,7 @@ func (g *Group) distinct() []string {
 // SetCPUs sets the CPU quota, 1.0 = one core. It does nothing where the host
 // can't enforce one.
 func (g *Group) SetCPUs(n float64) error {
-	if err := g.apply(g.layout.cpus(n)); err != nil {
+	if err := g.change(g.layout.cpus(n)); err != nil {
 		return fmt.Errorf("set cpu quota: %w", err)
 	}
 	return nil
@@ -94,14 +94,7 @@ func (g *Group) SetLimits(l Limits) error {
 	if g.layout.pinned(g.read) > l.Memory {
 		return fmt.Errorf("set limits: %w", ErrInUse) // the kernel would kill them
 	}
-	all := g.layout.limits(l)
-	err := g.apply(all)
-	if errors.Is(err, unix.EINVAL) {
-		// Version 1 wants the limit of memory at or below that of memory and swap
-		// together, so it is raised last.
-		slices.Reverse(all)
-		err = g.apply(all)
-	}
+	err := g.change(g.layout.limits(l))
 	if errors.Is(err, unix.EBUSY) {
 		err = ErrInUse
 	}
@@ -109,6 +102,18 @@ func (g *Group) SetLimits(l Limits) error {
 		return fmt.Errorf("set limits: %w", err)
 	}
 	return nil
+}
+
+// change applies settings of which one bounds the other: the limit of memory and
+// that of memory and swap together, the quota and its burst. Which comes first
+// depends on whether they grow.
+func (g *Group) change(all []setting) error {
+	err := g.apply(all)
+	if errors.Is(err, unix.EINVAL) {
+		slices.Reverse(all)
+		err = g.apply(all)
+	}
+	return err
 }
 
 // ErrInUse says that a group uses more than it is to be limited to.
@@ -148,7 +153,7 @@ func (g *Group) read(controller, file string) string {
 
 // OOMKills is the number of the group's processes that the kernel killed
 // because the memory limit was reached. Read it before [Group.Remove].
-func (g *Group) OOMKills() int64 { return g.Stats().OOMKills }
+func (g *Group) OOMKills() int64 { return g.layout.ooms(g.read) }
 
 // Procs returns the processes in the group; on version 1 those in any of its
 // directories. Our own is never one of them.

@@ -99,6 +99,8 @@ func (k *kernel) Write(name, value string) error {
 		d.files[procs] = ""
 	case limitV1, swapV1:
 		err = d.limit(f, value)
+	case "cpu.max", "cpu.max.burst":
+		err = d.quota(f, value)
 	default:
 		d.files[f] = value
 	}
@@ -120,6 +122,17 @@ func (d *kdir) limit(file, value string) error {
 		return unix.EINVAL
 	case next[file] < number(d.files["memory.usage_in_bytes"]):
 		return unix.EBUSY
+	}
+	d.files[file] = value
+	return nil
+}
+
+// quota keeps the rule that a burst is not longer than its quota.
+func (d *kdir) quota(file, value string) error {
+	next := maps.Clone(d.files)
+	next[file] = value
+	if max, _, _ := strings.Cut(next["cpu.max"], " "); max != "max" && number(next["cpu.max.burst"]) > number(max) {
+		return unix.EINVAL
 	}
 	d.files[file] = value
 	return nil

@@ -17,6 +17,7 @@ type layout interface {
 	pinned(read func(controller, file string) string) int64
 	// stats reads through read, which returns "" for what is not there.
 	stats(read func(controller, file string) string) Stats
+	ooms(read func(controller, file string) string) int64
 }
 
 // setting is one value for one file of one controller's directory.
@@ -74,12 +75,16 @@ func (layoutV1) cpus(n float64) []setting {
 
 func (layoutV1) pinned(func(controller, file string) string) int64 { return 0 }
 
-func (layoutV1) stats(read func(controller, file string) string) Stats {
+func (layoutV1) ooms(read func(controller, file string) string) int64 {
+	return field(read(memory, "memory.oom_control"), "oom_kill")
+}
+
+func (l layoutV1) stats(read func(controller, file string) string) Stats {
 	return Stats{
 		Memory:     number(read(memory, "memory.usage_in_bytes")),
 		PeakMemory: number(read(memory, "memory.max_usage_in_bytes")),
 		CPUTime:    time.Duration(number(read(cpuacct, "cpuacct.usage"))),
-		OOMKills:   field(read(memory, "memory.oom_control"), "oom_kill"),
+		OOMKills:   l.ooms(read),
 		Pids:       number(read(pids, "pids.current")),
 	}
 }
@@ -109,12 +114,16 @@ func (layoutV2) pinned(read func(controller, file string) string) int64 {
 	return field(s, "anon") + field(s, "shmem") + field(s, "unevictable") + field(s, "slab_unreclaimable")
 }
 
-func (layoutV2) stats(read func(controller, file string) string) Stats {
+func (layoutV2) ooms(read func(controller, file string) string) int64 {
+	return field(read(memory, "memory.events"), "oom_kill")
+}
+
+func (l layoutV2) stats(read func(controller, file string) string) Stats {
 	return Stats{
 		Memory:     number(read(memory, "memory.current")),
 		PeakMemory: number(read(memory, "memory.peak")),
 		CPUTime:    time.Duration(field(read(cpu, "cpu.stat"), "usage_usec")) * time.Microsecond,
-		OOMKills:   field(read(memory, "memory.events"), "oom_kill"),
+		OOMKills:   l.ooms(read),
 		Pids:       number(read(pids, "pids.current")),
 	}
 }

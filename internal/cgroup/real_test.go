@@ -123,6 +123,15 @@ func TestPOS07HostFilesHoldTheLimits(t *testing.T) {
 			t.Errorf("%s = %q, want %q", file, got, v)
 		}
 	}
+	for _, n := range []int64{2, 1, 3} { // they grow and shrink
+		if err := errors.Join(g.SetCPUs(float64(n)/2), g.SetLimits(cgroup.Limits{Memory: n * 100 << 20, Pids: 256})); err != nil {
+			t.Fatal(err)
+		}
+		file := map[bool]string{true: "memory.max", false: "memory.limit_in_bytes"}[h.Mode() == cgroup.V2]
+		if got, want := read(t, g, file), strconv.FormatInt(n*100<<20, 10); got != want {
+			t.Errorf("%s = %q, want %q", file, got, want)
+		}
+	}
 }
 
 func TestMemoryLimitKillsAndIsCounted(t *testing.T) {

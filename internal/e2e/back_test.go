@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,23 +85,32 @@ func asUser(cmd *exec.Cmd, uid uint32) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 }
 
-// TestBACK08_OrdinaryUser: a limit that was asked for and can't be enforced is an error; one
-// that was not is named.
-func TestBACK08_OrdinaryUser(t *testing.T) {
+// uid is an ordinary user.
+const uid = 65_000
+
+// ordinaryUser is a directory with what an ordinary user has: a copy of the
+// program, agentbox, and in data of the image.
+func ordinaryUser(t *testing.T) string {
+	t.Helper()
 	Need(t, os.Geteuid() == 0, "root, to become an ordinary user")
-	const uid = 65_000
 	dir, err := os.MkdirTemp("/var/tmp", "ab")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
-	// What an ordinary user has: a copy of the program and of the image.
-	bin := filepath.Join(dir, "agentbox")
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	cp := exec.Command("sh", "-c", `set -e; cp "$1" "$2"/agentbox; mkdir "$2"/data; cp -a "$3"/images "$2"/data/; chmod 755 "$2"; chown -R "$4:$4" "$2"`,
-		"sh", Binary(t), dir, SharedDir(t), "65000")
+		"sh", Binary(t), dir, SharedDir(t), strconv.Itoa(uid))
 	if out, err := cp.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return dir
+}
+
+// TestBACK08_OrdinaryUser: a limit that was asked for and can't be enforced is an error; one
+// that was not is named.
+func TestBACK08_OrdinaryUser(t *testing.T) {
+	dir := ordinaryUser(t)
+	bin := filepath.Join(dir, "agentbox")
 	run := func(flags ...string) (int, string, string) {
 		t.Helper()
 		cmd := exec.Command(bin, append(append([]string{"--data-dir", dir + "/data", "run", "--json"}, flags...), Image, "--", "sh", "-c", "id -u; echo ran")...)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -132,7 +133,7 @@ func TestB095_REST(t *testing.T) {
 		for {
 			n, err := io.CopyN(io.Discard, c, rate/10)
 			total += n
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {

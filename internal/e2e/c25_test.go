@@ -139,7 +139,7 @@ func TestB163(t *testing.T) {
 	} else if code := d.Do(d.Key, "DELETE", "/sandboxes/"+id, "", nil); code != 204 {
 		t.Errorf("delete: %d", code)
 	}
-	for range Sized(8, 200) {
+	for range Sized(5, 200) {
 		cycle()
 	}
 	d.WantState(before)
@@ -191,7 +191,7 @@ func TestB167(t *testing.T) {
 	}
 	run(50)
 	before, grown := d.HostState(), d.goroutines()
-	run(Sized(150, 1000))
+	run(Sized(100, 1000))
 	d.WantState(before)
 	Until(t, 10*time.Second, "no more goroutines", func() bool {
 		http.DefaultClient.CloseIdleConnections()

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -40,6 +42,59 @@ func TestB174(t *testing.T) {
 		// One that goes makes room.
 		d.Do(d.Key, "DELETE", "/sandboxes/"+all.Items[0].ID, "", nil)
 		d.Make(nil)
+	}
+}
+
+// TestB176: ports that the server chooses for many sandboxes at once don't
+// collide, and are free again when these are gone.
+func TestB176(t *testing.T) {
+	t.Parallel()
+	d := StartDaemon(t, "--port-range", "23100-23199", "--limits-sandboxes-per-owner", "100")
+	n := Sized(8, 40)
+	for range 2 {
+		var mu sync.Mutex
+		hosts := map[int]string{}
+		parallel(n, n, func() {
+			var sb struct {
+				ID    string
+				Ports []struct{ Guest, Host int }
+			}
+			err := d.ask(t.Context(), "POST", "/sandboxes", `{"ports":[{"guest":80},{"guest":5900}]}`, &sb)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil || len(sb.Ports) != 2 {
+				t.Errorf("got %+v, %v", sb, err)
+				return
+			}
+			for _, p := range sb.Ports {
+				if hosts[p.Host] != "" || p.Host < 23100 || p.Host > 23199 {
+					t.Errorf("port %d of the host is given twice, or out of range", p.Host)
+				}
+				hosts[p.Host] = sb.ID
+			}
+		})
+		if len(hosts) != 2*n {
+			t.Errorf("%d ports are given, want %d", len(hosts), 2*n)
+		}
+		gone := map[string]bool{}
+		for port, id := range hosts {
+			conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+			if err != nil && !gone[id] {
+				t.Errorf("port %d: %v", port, err)
+			} else if err == nil {
+				conn.Close()
+			}
+			if !gone[id] {
+				gone[id] = true
+				d.Do(d.Key, "DELETE", "/sandboxes/"+id, "", nil)
+			}
+		}
+		for port := range hosts {
+			if conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+				conn.Close()
+				t.Errorf("port %d still leads somewhere", port)
+			}
+		}
 	}
 }
 

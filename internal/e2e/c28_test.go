@@ -20,7 +20,7 @@ func TestB180(t *testing.T) {
 	d := StartDaemon(t)
 	before := d.HostState()
 	var gone []string
-	n := Sized(6, 100)
+	n := Sized(4, 100)
 	for i := range n {
 		id := d.Make(nil)
 		if code := d.Do(d.Key, "POST", "/sandboxes/"+id+"/stop", "", nil); code != 200 {

@@ -4,6 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +123,39 @@ func TestB200(t *testing.T) {
 		box.Want("", "ls -d /tmp/s ~/s /var/tmp/s /dev/shm/s 2>/dev/null; grep -rl s200 /workspace /tmp /var/tmp /root 2>/dev/null; true")
 		if n := box.Count("33.200"); n != 0 {
 			t.Errorf("%d processes of another sandbox", n)
+		}
+	}
+}
+
+// TestB202: on a host that can't enforce a limit, one that was asked for is
+// refused and a default is named.
+func TestB202(t *testing.T) {
+	t.Parallel()
+	dir := ordinaryUser(t)
+	d := &Daemon{t: t, Dir: filepath.Join(dir, "data"), logs: &lockedBuffer{}, adjust: func(cmd *exec.Cmd) {
+		cmd.Path, cmd.Env = filepath.Join(dir, "agentbox"), []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "AGENTBOX_DATA_DIR=" + filepath.Join(dir, "data")}
+		asUser(cmd, uid)
+	}}
+	d.forTest(t)
+	var sb struct {
+		ID          string
+		NotEnforced []string `json:"not_enforced"`
+	}
+	if code := d.Do(d.Key, "POST", "/sandboxes", "{}", &sb); code != 201 || sb.NotEnforced == nil {
+		t.Fatalf("create: %d %+v", code, sb)
+	}
+	d.Box(sb.ID).Want("ok\n", "echo ok")
+	t.Logf("not enforced: %v", sb.NotEnforced)
+	for limit, body := range map[string]string{
+		sandbox.LimitMemory: `{"memory":"256m"}`, sandbox.LimitCPUs: `{"cpus":0.5}`, sandbox.LimitPids: `{"pids":100}`, sandbox.LimitDisk: `{"disk":"100m"}`,
+	} {
+		var p struct {
+			Code, Detail string
+			NotEnforced  []string `json:"not_enforced"`
+		}
+		code := d.Do(d.Key, "POST", "/sandboxes", body, &p)
+		if refused := slices.Contains(sb.NotEnforced, limit); refused && (p.Code != "unsupported" || !strings.Contains(p.Detail, limit)) || !refused && code != 201 {
+			t.Errorf("%s: %d %+v; not enforced are %v", body, code, p, sb.NotEnforced)
 		}
 	}
 }

@@ -24,6 +24,8 @@ type Daemon struct {
 	args []string
 	cmd  *exec.Cmd
 	logs *lockedBuffer
+	// adjust changes how the program is called; nil: not.
+	adjust func(*exec.Cmd)
 
 	URL string
 	// Key is the first one: an admin's of the default owner. Empty without keys.
@@ -37,12 +39,12 @@ type Daemon struct {
 func StartDaemon(t testing.TB, args ...string) *Daemon {
 	t.Helper()
 	d := &Daemon{t: t, Dir: DataDir(t), args: args, logs: &lockedBuffer{}}
-	d.keep(t)
+	d.forTest(t)
 	return d
 }
 
-// keep starts the daemon, which ends with the test.
-func (d *Daemon) keep(t testing.TB) {
+// forTest starts the daemon, which ends with the test.
+func (d *Daemon) forTest(t testing.TB) {
 	t.Helper()
 	d.Start()
 	t.Cleanup(func() {
@@ -77,6 +79,9 @@ func (d *Daemon) StartWith(env ...string) error {
 	d.cmd = exec.Command(Binary(d.t), args...)
 	d.cmd.Env = append(append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir), env...)
 	d.cmd.Stderr = d.logs
+	if d.adjust != nil {
+		d.adjust(d.cmd)
+	}
 	stdout, err := d.cmd.StdoutPipe()
 	if err != nil {
 		d.t.Fatal(err)

@@ -111,7 +111,7 @@ func TestF03(t *testing.T) {
 	d := StartDaemon(t)
 	before := d.HostState()
 	made, absent := 0, 0
-	for i := range Sized(6, 100) {
+	for i := range Sized(4, 100) {
 		name := fmt.Sprint("n", i)
 		done := make(chan error, 1)
 		go func() {
@@ -144,7 +144,7 @@ func TestF04(t *testing.T) {
 	t.Parallel()
 	d := StartDaemon(t)
 	before := d.HostState()
-	for range Sized(6, 100) {
+	for range Sized(4, 100) {
 		id := d.Make(nil)
 		done := make(chan error, 1)
 		go func() { done <- d.ask(context.Background(), "DELETE", "/sandboxes/"+id, "", nil) }()

@@ -241,10 +241,10 @@ func (op *stormyOp) verify(s *stormy, when string, done, alive bool) {
 	}
 }
 
-// TestKilledAtEachFailpoint kills the daemon at each step of each operation: the
+// TestF20_KilledAtEachFailpoint kills the daemon at each step of each operation: the
 // next one finds all of it or nothing, nothing of it stays on the host, and the
 // same request, sent again, does what it says.
-func TestKilledAtEachFailpoint(t *testing.T) {
+func TestF20_KilledAtEachFailpoint(t *testing.T) {
 	t.Parallel()
 	covered := 0
 	for name, op := range stormyOps {
@@ -300,10 +300,10 @@ func TestKilledAtEachFailpoint(t *testing.T) {
 	}
 }
 
-// TestErrorAtEachFailpoint lets each step of each operation fail once: the daemon
+// TestF20_ErrorAtEachFailpoint lets each step of each operation fail once: the daemon
 // lives on with all of it or nothing, and the request may be repeated until it
 // does what it says.
-func TestErrorAtEachFailpoint(t *testing.T) {
+func TestF20_ErrorAtEachFailpoint(t *testing.T) {
 	t.Parallel()
 	for name, op := range stormyOps {
 		t.Run(name, func(t *testing.T) {

@@ -98,7 +98,7 @@ func TestL01(t *testing.T) {
 	}
 	parallel(4, 4, cycle)
 	before, memory := d.HostState(), d.RSS()
-	all := timed(Sized(16, 1000), 4, cycle)
+	all := timed(Sized(8, 1000), 4, cycle)
 	d.WantState(before)
 	grown := d.RSS() - memory
 	if grown > 64*sandbox.MiB {
@@ -135,7 +135,7 @@ func TestL03(t *testing.T) {
 func TestL05(t *testing.T) {
 	t.Parallel()
 	box := NewRemote(t, sandbox.Limits{})
-	end := time.Now().Add(time.Duration(Sized(2, 60)) * time.Second)
+	end := time.Now().Add(time.Duration(Sized(1, 60)) * time.Second)
 	var mu sync.Mutex
 	var all []time.Duration
 	var wg sync.WaitGroup
@@ -163,7 +163,7 @@ func TestL05(t *testing.T) {
 func TestL07(t *testing.T) {
 	t.Parallel()
 	d := StartDaemon(t)
-	size := int64(Sized(24<<20, 1<<30))
+	size := int64(Sized(16<<20, 1<<30))
 	box := d.Box(d.Make(map[string]any{"disk": "6g", "memory": "1g"}))
 	grown := d.Highest(func() {
 		var wg sync.WaitGroup
@@ -202,7 +202,7 @@ func TestL09(t *testing.T) {
 	for range 3 {
 		ids = append(ids, d.Make(nil))
 	}
-	end := time.Now().Add(time.Duration(Sized(2, 30)) * time.Second)
+	end := time.Now().Add(time.Duration(Sized(1, 30)) * time.Second)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	defer client.CloseIdleConnections()
 	var mu sync.Mutex

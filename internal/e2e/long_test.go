@@ -107,7 +107,7 @@ func impatient(d *Daemon) (*Daemon, func(), error) {
 					return
 				}
 				defer to.Close()
-				go io.Copy(to, conn) //nolint:errcheck // ends with the connection
+				go func() { _, _ = io.Copy(to, conn) }() // ends with the connection
 				buf := make([]byte, 64<<10)
 				for {
 					_ = to.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -250,7 +250,7 @@ func lookedAt(d *Daemon) (string, error) {
 // uses keep a sandbox in use without a word for longer than it may be idle.
 var uses = map[string]func(r *restBox, long time.Duration) error{
 	"terminal": func(r *restBox, long time.Duration) error {
-		w, _, err := (&Box{t: discard{}, remote: r}).dialTerminal("", nil)
+		w, err := (&Box{t: discard{}, remote: r}).dialTerminal("")
 		if err != nil {
 			return err
 		}

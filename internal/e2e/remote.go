@@ -157,7 +157,11 @@ func (r *restBox) follow(ctx context.Context, body string, out client.Output) (*
 				Offset int64
 				Data   []byte `json:"data_base64"`
 			}
-			if err := json.Unmarshal([]byte(ev.Data), &o); err != nil || n == 0 || o.Offset != at[ev.Name] {
+			err := json.Unmarshal([]byte(ev.Data), &o)
+			if _, begun := at[ev.Name]; !begun && r.session != "" {
+				at[ev.Name] = o.Offset // those of the shell's output
+			}
+			if err != nil || n == 0 || o.Offset != at[ev.Name] {
 				return nil, fmt.Errorf("event %d at %d: %.200s: %w", n, at[ev.Name], ev.Data, err)
 			}
 			at[ev.Name] += int64(len(o.Data))
@@ -190,9 +194,12 @@ func (d *Daemon) Make(fields map[string]any) string {
 	if fields == nil {
 		fields = map[string]any{}
 	}
-	var sb served
+	var sb struct {
+		ID     string          `json:"id"`
+		Detail json.RawMessage `json:"detail"`
+	}
 	if code := d.Do(d.Key, "POST", "/sandboxes", encode(d.t, fields), &sb); code != http.StatusCreated {
-		d.t.Fatalf("make a sandbox: %d %+v", code, sb)
+		d.t.Fatalf("make a sandbox: %d %s", code, sb.Detail)
 	}
 	return sb.ID
 }

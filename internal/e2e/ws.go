@@ -40,30 +40,27 @@ type terminalText struct {
 // OpenTerminal opens one of a remote sandbox; query has its parameters.
 func (b *Box) OpenTerminal(query string) *WebTerminal {
 	b.t.Helper()
-	w, _, err := b.dialTerminal(query, nil)
+	w, err := b.dialTerminal(query)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return w
 }
 
-func (b *Box) dialTerminal(query string, header http.Header) (*WebTerminal, *http.Response, error) {
+func (b *Box) dialTerminal(query string) (*WebTerminal, error) {
 	d := b.remote.d
-	if header == nil {
-		header = http.Header{}
-	}
-	header.Set("Authorization", "Bearer "+d.Key)
+	header := http.Header{"Authorization": {"Bearer " + d.Key}}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	ws, resp, err := websocket.Dial(ctx, strings.Replace(d.URL, "http", "ws", 1)+"/api/v1"+b.remote.at("/terminal")+"?"+query, &websocket.DialOptions{HTTPHeader: header})
+	ws, _, err := websocket.Dial(ctx, strings.Replace(d.URL, "http", "ws", 1)+"/api/v1"+b.remote.at("/terminal")+"?"+query, &websocket.DialOptions{HTTPHeader: header}) //nolint:bodyclose // it is the WebSocket
 	if err != nil {
-		return nil, resp, err
+		return nil, err
 	}
 	ws.SetReadLimit(1 << 20)
 	w := &WebTerminal{t: b.t, ws: ws, done: make(chan struct{})}
 	b.t.Cleanup(w.Drop)
 	go w.read()
-	return w, resp, nil
+	return w, nil
 }
 
 func (w *WebTerminal) read() {

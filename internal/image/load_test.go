@@ -392,3 +392,42 @@ func TestPrune(t *testing.T) {
 		t.Errorf("pruning left %v", left)
 	}
 }
+
+// TestPruneKeepsWhatIsNeeded: a sandbox that is stopped needs its root file system,
+// though no program has it open.
+func TestPruneKeepsWhatIsNeeded(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, agent(t, "1"))
+	importTar(t, s, "a", rootTar(t, [2]string{"f", "1"}))
+	importTar(t, s, "b", rootTar(t, [2]string{"f", "2"}))
+	img, release, err := s.Acquire(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	s = open(t, dir, agent(t, "2")) // another build, for which the file would be made anew
+	fails := errors.New("no right to look")
+	s.KeepFor(func() ([]string, error) { return nil, fails })
+	if _, err := s.Prune(t.Context(), true); !errors.Is(err, fails) {
+		t.Errorf("without knowing what is needed: %v", err)
+	}
+	s.KeepFor(func() ([]string, error) { return []string{img.Path}, nil })
+	if done, err := s.Prune(t.Context(), true); err != nil || !slices.Equal(done.Images, []string{"b"}) {
+		t.Errorf("pruned %+v, %v", done, err)
+	}
+	if err := s.Remove("a"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("removed what is needed: %v", err)
+	}
+	release, err = s.Hold(t.Context(), img.Path)
+	if err != nil {
+		t.Fatalf("it is gone: %v", err)
+	}
+	release()
+	s.KeepFor(func() ([]string, error) { return nil, nil })
+	if _, err := s.Prune(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Hold(t.Context(), img.Path); !errdefs.IsNotFound(err) {
+		t.Errorf("what nobody needs any more: %v", err)
+	}
+}

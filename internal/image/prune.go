@@ -19,13 +19,41 @@ import (
 // long a part of a blob waits for its rest.
 const grace = 24 * time.Hour
 
-// inUse reports whether somebody holds a file of the image.
+// KeepFor names root file systems that are needed though nobody holds them, by
+// their paths, whenever something is about to be removed: those of sandboxes that
+// are stopped while no program has them open. If it fails nothing is removed.
+func (s *Store) KeepFor(needed func() ([]string, error)) { s.needed = needed }
+
+// neededNames are the names of the files that KeepFor tells of.
+func (s *Store) neededNames() (map[string]bool, error) {
+	names := map[string]bool{}
+	if s.needed == nil {
+		return names, nil
+	}
+	paths, err := s.needed()
+	if err != nil {
+		return nil, fmt.Errorf("find what sandboxes need: %w", err)
+	}
+	for _, p := range paths {
+		names[filepath.Base(p)] = true
+	}
+	return names, nil
+}
+
+// inUse reports whether somebody holds or needs a file of the image.
 func (s *Store) inUse(key string) (bool, error) {
+	needed, err := s.neededNames()
+	if err != nil {
+		return false, err
+	}
 	files, err := filepath.Glob(filepath.Join(s.dir, erofsDir, key+"-*"+erofsExt))
 	if err != nil {
 		return false, err
 	}
 	for _, path := range files {
+		if needed[filepath.Base(path)] {
+			return true, nil
+		}
 		free, err := ifFree(path, func() error { return nil })
 		if err != nil || !free {
 			return err == nil, err
@@ -34,13 +62,17 @@ func (s *Store) inUse(key string) (bool, error) {
 	return false, nil
 }
 
-// prune removes files that no record needs and nobody holds, and those that only
+// prune removes files that no record or sandbox needs and nobody holds, and those that only
 // may be needed when they are older than keep. The store's lock is held. If a
 // record can't be read, nothing is removed.
 func (s *Store) prune(keep time.Duration) error {
 	records, err := s.records()
 	if err != nil {
 		return fmt.Errorf("remove unused files: %w", err)
+	}
+	needed, err := s.neededNames()
+	if err != nil {
+		return err
 	}
 	roots, blobs := map[string]bool{}, map[string]bool{}
 	for _, r := range records {
@@ -52,6 +84,9 @@ func (s *Store) prune(keep time.Duration) error {
 	current := s.layoutSuffix()
 	stale := func(name string, info fs.FileInfo) bool {
 		key, _, _ := strings.Cut(name, "-")
+		if needed[name] {
+			return false
+		}
 		return !roots[key] || !strings.HasSuffix(name, current) && time.Since(info.ModTime()) > keep
 	}
 	unknown := func(name string, _ fs.FileInfo) bool { return !blobs[strings.TrimSuffix(name, sourceExt)] }

@@ -38,6 +38,7 @@ type Store struct {
 	dir    string
 	agent  Agent
 	limits erofs.Limits
+	needed func() ([]string, error) // see KeepFor
 }
 
 const (

@@ -35,15 +35,15 @@ func (b *Box) Start(ctx context.Context, id string, cmd sandbox.Command, out cli
 // oomKills is how many processes of the sandbox the host killed for their
 // memory; 0 where the back end can't tell.
 func (b *Box) oomKills(ctx context.Context) int64 {
-	r, ok := runtime.As[runtime.StatsReader](b.host.rt)
+	r, ok := runtime.As[runtime.OOMReader](b.host.rt)
 	if !ok {
 		return 0
 	}
-	st, err := r.Stats(ctx, b.ID)
+	n, err := r.OOMKills(ctx, b.ID)
 	if err != nil {
 		return 0 // then nothing is claimed
 	}
-	return st.OOMKills
+	return n
 }
 
 // Wait waits for p. A command that went down with the sandbox has the result

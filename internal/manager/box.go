@@ -119,7 +119,7 @@ func (b *box) snapshot() sandbox.Sandbox {
 	sb.Volumes = slices.Clone(sb.Volumes)
 	sb.Require, sb.NotEnforced = slices.Clone(sb.Require), slices.Clone(sb.NotEnforced)
 	if !b.used.IsZero() {
-		sb.LastActivity = b.used.Round(0)
+		sb.LastActivity = b.used.UTC()
 	}
 	return sb
 }

@@ -9,7 +9,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
+
+	"github.com/containerd/errdefs"
 
 	"agentbox/internal/failpoint"
 	"agentbox/internal/ids"
@@ -23,9 +27,11 @@ import (
 // the same request of the same owner within a day gives the same sandbox, also
 // while it is being made. When ctx ends first, nothing is left of it.
 func (m *Manager) Create(ctx context.Context, c sandbox.Caller, r sandbox.CreateRequest, key string) (sandbox.Sandbox, error) {
+	began := time.Now()
 	sb, err := m.create(ctx, c, r, key)
+	m.opts.Meter.Created(err, time.Since(began))
 	if err != nil {
-		return sandbox.Sandbox{}, fmt.Errorf("create a sandbox: %w", err)
+		return sandbox.Sandbox{}, fmt.Errorf("create a sandbox: %w", explainFull(err))
 	}
 	return sb, nil
 }
@@ -137,7 +143,7 @@ func (m *Manager) await(ctx context.Context, b *box) (sandbox.Sandbox, error) {
 }
 
 func record(c sandbox.Caller, r sandbox.CreateRequest, p plan) sandbox.Sandbox {
-	t := now().Round(0)
+	t := wall()
 	uid := ids.UID()
 	rec := sandbox.Sandbox{
 		UID: uid, Short: ids.Short(uid), Label: newLabel(), Name: r.Name, Aliases: r.Aliases, Owner: c.Owner,
@@ -246,7 +252,7 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	}
 	if err = failpoint.CreateMade.Hit(); err == nil {
 		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) {
-			sb.Started, sb.NotEnforced = now().Round(0), append(m.Capabilities().NotEnforced, unbounded...)
+			sb.Started, sb.NotEnforced = wall(), append(m.Capabilities().NotEnforced, unbounded...)
 			sb.ImageDigest, sb.ImagePath = rec.ImageDigest, rec.ImagePath
 			sb.User, sb.Workdir, sb.Env, sb.Ports = rec.User, rec.Workdir, rec.Env, rec.Ports
 		})
@@ -314,6 +320,16 @@ func (m *Manager) hasMemory() error {
 		return sandbox.TooLittle("memory")
 	}
 	return nil
+}
+
+// explainFull tells callers of a full disk, whatever class its error has. What the
+// sandbox's own kernel ran into comes as a text, and the database has its own.
+func explainFull(err error) error {
+	text := err.Error()
+	if errdefs.IsInvalidArgument(err) || !strings.Contains(text, syscall.ENOSPC.Error()) && !strings.Contains(text, "disk is full") {
+		return err
+	}
+	return fmt.Errorf("%w: %s", sandbox.Refuse(errdefs.ErrUnavailable, "The server's disk is full"), text)
 }
 
 // errDraining asks for patience as long as another daemon needs to start.

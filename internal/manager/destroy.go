@@ -99,6 +99,7 @@ func (m *Manager) end(ctx context.Context, b *box) (err error) {
 		return err
 	}
 	m.index.remove(b)
+	m.opts.Meter.Ended(why.reason)
 	b.tell()
 	close(b.gone)
 	return failpoint.DestroyBuried.Hit()
@@ -114,7 +115,7 @@ func (m *Manager) bury(ctx context.Context, b *box, why doom) error {
 	}
 	tomb := sandbox.Tombstone{
 		UID: sb.UID, Short: sb.Short, Label: sb.Label, Name: sb.Name, Aliases: sb.Aliases, Owner: sb.Owner,
-		Reason: why.reason, ReasonText: why.text, Created: sb.Created, Destroyed: now().Round(0),
+		Reason: why.reason, ReasonText: why.text, Created: sb.Created, Destroyed: wall(),
 	}
 	sb.Status, sb.Reason, sb.ReasonText = sandbox.Destroyed, why.reason, why.text
 	err := m.opts.Store.Bury(ctx, tomb, m.event(sb, sandbox.EventState))

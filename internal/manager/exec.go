@@ -21,6 +21,7 @@ type Exec struct {
 	lease *Lease
 	live  *live.Box
 	p     *client.Process
+	own   bool // it was started by this call, not found
 	done  chan struct{}
 	res   *sandbox.Result // set before done is closed, also beside err
 	err   error
@@ -53,22 +54,24 @@ func (m *Manager) StartOnce(ctx context.Context, c sandbox.Caller, id string, cm
 	}
 	again := false
 	var request sandbox.Repeatable
-	e, err := m.exec(ctx, c, id, func(l *live.Box) (p *client.Process, err error) {
+	e, err := m.exec(ctx, c, id, func(l *live.Box) (p *client.Process, own bool, err error) {
 		if err := failpoint.ExecBegin.Hit(); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		execID := ids.Hex(execIDLen)
 		if once.Key == "" {
-			return l.Start(ctx, execID, cmd, out)
+			p, err = l.Start(ctx, execID, cmd, out)
+			return p, true, err
 		}
 		if request, err = repeatable(c.Owner, once.In(l.ID)); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		request.Made = execID
 		p, again, err = m.startOnce(ctx, l, request, cmd, out)
-		return p, err
+		return p, !again, err
 	})
 	if err != nil {
+		m.opts.Meter.Executed(nil, err)
 		return nil, fmt.Errorf("run a command: %w", err)
 	}
 	e.again, e.once, e.request = again, once, request
@@ -87,22 +90,23 @@ const execIDLen = 10
 // Attach follows a command from the given offsets of its output on, whether it
 // runs or ended not long ago.
 func (m *Manager) Attach(ctx context.Context, c sandbox.Caller, id, execID string, stdout, stderr int64, out client.Output) (*Exec, error) {
-	return m.exec(ctx, c, id, func(l *live.Box) (*client.Process, error) {
-		return l.Session().Attach(ctx, execID, stdout, stderr, out)
+	return m.exec(ctx, c, id, func(l *live.Box) (*client.Process, bool, error) {
+		p, err := l.Session().Attach(ctx, execID, stdout, stderr, out)
+		return p, false, err
 	})
 }
 
-func (m *Manager) exec(ctx context.Context, c sandbox.Caller, id string, start func(*live.Box) (*client.Process, error)) (*Exec, error) {
+func (m *Manager) exec(ctx context.Context, c sandbox.Caller, id string, start func(*live.Box) (p *client.Process, own bool, err error)) (*Exec, error) {
 	lease, err := m.Acquire(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
-	p, err := start(lease.live)
+	p, own, err := start(lease.live)
 	if err != nil {
 		defer lease.Release()
 		return nil, m.explain(lease, err)
 	}
-	e := &Exec{m: m, lease: lease, live: lease.live, p: p, done: make(chan struct{})}
+	e := &Exec{m: m, lease: lease, live: lease.live, p: p, own: own, done: make(chan struct{})}
 	if !m.spawn(e.follow) {
 		p.Abandon()
 		lease.Release()
@@ -130,11 +134,19 @@ func (e *Exec) follow() {
 		e.err = failpoint.ExecEnded.Hit()
 	}
 	close(e.done)
-	if e.err != nil {
+	switch {
+	case !e.own: // who started it sees to it
+	case e.err != nil:
 		e.m.outlast(e.lease.b, e.p.ID())
-		return
+	default:
+		e.m.executed(e.lease.b, e.res)
 	}
-	e.m.noteOOM(e.lease.b, e.res)
+}
+
+// executed notes how a command ended, once for each.
+func (m *Manager) executed(b *box, r *sandbox.Result) {
+	m.opts.Meter.Executed(r, nil)
+	m.noteOOM(b, r)
 }
 
 // noteOOM records that a command reached the memory limit.
@@ -156,7 +168,7 @@ func (m *Manager) outlast(b *box, execID string) {
 			info, err = l.Session().WaitExec(m.ctx, execID, 0, false)
 			if err == nil {
 				l.Judge(m.ctx, &info.Result)
-				m.noteOOM(b, &info.Result)
+				m.executed(b, &info.Result)
 			}
 			if err == nil || connected(l) {
 				return // it ended, or is not known any more

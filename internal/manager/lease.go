@@ -143,11 +143,26 @@ func (m *Manager) reach(ctx context.Context, b *box) (*live.Box, error) {
 	}
 	if l == nil {
 		if err := m.adopt(ctx, b); err != nil {
-			return nil, err
+			return nil, m.unreachable(ctx, b, err)
 		}
 		return b.running(), nil
 	}
 	return l, l.Renew(ctx, m.config(&rec), rec.Epoch)
+}
+
+// unreachable is why a sandbox that nobody watches yet could not be adopted. One
+// that ended meanwhile is buried.
+func (m *Manager) unreachable(ctx context.Context, b *box, err error) error {
+	info, look := m.look(ctx, b.uid())
+	if look != nil || info.State == sandbox.Live {
+		return err
+	}
+	m.spawn(func() {
+		if err := m.destroyNow(m.ctx, b, lost(info)); err != nil {
+			m.log.Error("remove a sandbox that ended", "sandbox", b.snapshot().Short, "error", err)
+		}
+	})
+	return &sandbox.StateError{Short: b.snapshot().Short, Status: sandbox.Failed, Text: sandbox.NotRunning}
 }
 
 func connected(l *live.Box) bool {

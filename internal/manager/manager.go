@@ -55,6 +55,19 @@ type Store interface {
 	Expire(ctx context.Context, now time.Time) error
 }
 
+// Meter counts what happens; telemetry.Core is one.
+type Meter interface {
+	Created(err error, took time.Duration)
+	Executed(r *sandbox.Result, err error)
+	Ended(why sandbox.Reason)
+}
+
+type noMeter struct{}
+
+func (noMeter) Created(error, time.Duration)    {}
+func (noMeter) Executed(*sandbox.Result, error) {}
+func (noMeter) Ended(sandbox.Reason)            {}
+
 // Options of a [Manager].
 type Options struct {
 	Runtime runtime.Runtime
@@ -66,6 +79,8 @@ type Options struct {
 	// Memory tells how much memory the host can still give and how much it has,
 	// in bytes. Nil: nobody is refused for it.
 	Memory func() (available, total int64, err error)
+	// Meter counts. Nil: nobody does.
+	Meter Meter
 	// Log is for the operator. Nil: none.
 	Log *slog.Logger
 }
@@ -97,6 +112,7 @@ type Manager struct {
 // it returns, every sandbox that lived on is there.
 func Open(ctx context.Context, o Options) (*Manager, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Meter = cmp.Or[Meter](o.Meter, noMeter{})
 	m := &Manager{opts: o, policy: o.Policy.withDefaults(), log: o.Log, wake: make(chan struct{}, 1), flights: map[ownedID]*flight{}}
 	m.creates = make(chan struct{}, cmp.Or(o.Policy.Creates, goruntime.NumCPU()))
 	m.index.init()
@@ -191,6 +207,10 @@ func (m *Manager) detached(ctx context.Context, f func(context.Context) error) e
 	}
 }
 
-// now is the time by the wall clock, in UTC, with the monotonic clock's reading:
+// now is the time by the wall clock with the monotonic clock's reading:
 // differences of two are right even if somebody sets the wall clock.
-func now() time.Time { return time.Now().UTC() }
+func now() time.Time { return time.Now() }
+
+// wall is the time that is recorded and shown. It has no reading of the monotonic
+// clock: [time.Time.UTC] drops it.
+func wall() time.Time { return time.Now().UTC() }

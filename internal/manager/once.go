@@ -24,7 +24,7 @@ func repeatable(owner string, once sandbox.Once) (sandbox.Repeatable, error) {
 		return sandbox.Repeatable{}, err
 	}
 	request := sha256.Sum256([]byte(once.Request))
-	return sandbox.Repeatable{Owner: owner, Key: storedKey(once.Key), Request: request[:], Created: now().Round(0)}, nil
+	return sandbox.Repeatable{Owner: owner, Key: storedKey(once.Key), Request: request[:], Created: wall()}, nil
 }
 
 func storedKey(key string) string {

@@ -111,6 +111,10 @@ func (m *Manager) hold(ctx context.Context, b *box) {
 // one that does not answer must not keep the daemon from beginning.
 const adoptTimeout = 10 * time.Second
 
+// dyingGrace is how long a process that was killed may take until it is gone: as
+// long as it is not, it only looks as if it could not be reached.
+const dyingGrace = time.Second
+
 // lost is why a sandbox that should be there is not, as far as the back end can
 // tell.
 func lost(info runtime.Info) doom {
@@ -149,7 +153,7 @@ func (m *Manager) resumeStop(ctx context.Context, b *box, info runtime.Info) err
 func (m *Manager) resumeStart(ctx context.Context, b *box, info runtime.Info) error {
 	switch info.State {
 	case sandbox.Live:
-		if err := m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = now().Round(0) }); err != nil {
+		if err := m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = wall() }); err != nil {
 			return err
 		}
 		return m.takeOver(ctx, b)
@@ -180,15 +184,20 @@ func (m *Manager) takeOver(ctx context.Context, b *box) error {
 	}
 	soon, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
-	err := m.adopt(soon, b)
-	if err == nil {
-		return nil
+	for end := now().Add(dyingGrace); ; {
+		err := m.adopt(soon, b)
+		if err == nil {
+			return nil
+		}
+		info, look := m.look(ctx, rec.UID)
+		switch {
+		case look == nil && info.State != sandbox.Live:
+			return m.finish(ctx, b, lost(info))
+		case look != nil || soon.Err() != nil || now().After(end):
+			return errors.Join(err, look)
+		}
+		time.Sleep(dyingGrace / 20)
 	}
-	info, look := m.look(ctx, rec.UID)
-	if look != nil || info.State == sandbox.Live {
-		return errors.Join(err, look)
-	}
-	return m.finish(ctx, b, lost(info))
 }
 
 // adopt connects to a sandbox that runs, with the epoch that its record has, and

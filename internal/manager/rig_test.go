@@ -257,6 +257,13 @@ func (r *mortalRuntime) Resize(ctx context.Context, id string, l sandbox.Limits)
 	return r.l.around("resize", func() error { return resizer.Resize(ctx, id, l) })
 }
 
+// OOMKills implements runtime.OOMReader.
+func (r *mortalRuntime) OOMKills(context.Context, string) (int64, error) {
+	r.l.mu.Lock()
+	defer r.l.mu.Unlock()
+	return r.l.ooms, nil
+}
+
 // Stats implements runtime.StatsReader.
 func (r *mortalRuntime) Stats(context.Context, string) (runtime.Stats, error) {
 	r.l.mu.Lock()

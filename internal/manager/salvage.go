@@ -38,7 +38,7 @@ func (m *Manager) salvaged(info runtime.Info) sandbox.Sandbox {
 			Created: info.Created, IdleTimeout: m.policy.IdleTimeout, Lifetime: m.policy.Lifetime, OnIdle: sandbox.IdleDestroy, Limits: info.Limits,
 		}
 	}
-	t := now().Round(0)
+	t := wall()
 	rec.UID, rec.Short, rec.Label = info.ID, ids.Short(info.ID), cmp.Or(rec.Label, newLabel())
 	rec.Owner = cmp.Or(rec.Owner, sandbox.DefaultOwner)
 	rec.Status, rec.NotEnforced, rec.LastActivity = info.State, info.NotEnforced, t
@@ -64,7 +64,7 @@ func damaged(rec *sandbox.Sandbox) bool { return rec.Created.IsZero() }
 func (m *Manager) mended(rec sandbox.Sandbox, info runtime.Info) sandbox.Sandbox {
 	m.log.Error("the record of a sandbox is damaged", "sandbox", rec.Short, "owner", rec.Owner, "copy", info.Labels[labelRecord] != "")
 	if info.ID == "" {
-		rec.Created = now().Round(0) // for its tombstone
+		rec.Created = wall() // for its tombstone
 		return rec
 	}
 	whole := m.salvaged(info)

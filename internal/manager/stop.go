@@ -45,7 +45,7 @@ func (m *Manager) change(ctx context.Context, c sandbox.Caller, id, verb string,
 		err = m.detached(ctx, func(ctx context.Context) error { return m.changeNow(ctx, b, f) })
 	}
 	if err != nil {
-		return sandbox.Sandbox{}, fmt.Errorf("%s: %w", verb, err)
+		return sandbox.Sandbox{}, fmt.Errorf("%s: %w", verb, explainFull(err))
 	}
 	return b.snapshot(), nil
 }
@@ -114,7 +114,7 @@ func (m *Manager) stopNow(ctx context.Context, b *box, why doom) error {
 }
 
 func (m *Manager) stopped(ctx context.Context, b *box, why doom) error {
-	return m.transition(ctx, b, sandbox.Stopped, why, func(sb *sandbox.Sandbox) { sb.Stopped = now().Round(0) })
+	return m.transition(ctx, b, sandbox.Stopped, why, func(sb *sandbox.Sandbox) { sb.Stopped = wall() })
 }
 
 // startNow starts a sandbox that is stopped. The caller holds b.op.
@@ -149,7 +149,7 @@ func (m *Manager) run(ctx context.Context, b *box) (*live.Box, error) {
 		return nil, err
 	}
 	if err = failpoint.StartRan.Hit(); err == nil {
-		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = now().Round(0) })
+		err = m.transition(ctx, b, sandbox.Live, doom{}, func(sb *sandbox.Sandbox) { sb.Started = wall() })
 	}
 	if err != nil {
 		l.LetGo()

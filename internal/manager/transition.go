@@ -43,7 +43,7 @@ func (m *Manager) save(ctx context.Context, b *box, rec sandbox.Sandbox, ev *san
 
 // event is what happened to a sandbox, as its record tells.
 func (m *Manager) event(rec sandbox.Sandbox, t sandbox.EventType) *sandbox.Event {
-	return &sandbox.Event{UID: rec.UID, Owner: rec.Owner, Time: now(), Type: t, Status: rec.Status, Reason: rec.Reason, Detail: rec.ReasonText}
+	return &sandbox.Event{UID: rec.UID, Owner: rec.Owner, Time: wall(), Type: t, Status: rec.Status, Reason: rec.Reason, Detail: rec.ReasonText}
 }
 
 // tell wakes those who follow the events.

@@ -80,7 +80,7 @@ func (m *Manager) apply(rec *sandbox.Sandbox, u sandbox.Update) error {
 		return nil
 	}
 	// The maximum is that of the sandbox's whole life.
-	t, most := now().Round(0), m.policy.MaxLifetime
+	t, most := wall(), m.policy.MaxLifetime
 	if most != 0 {
 		most = max(rec.Created.Add(most).Sub(t), sandbox.MinLifetime)
 	}

@@ -219,6 +219,12 @@ type StatsReader interface {
 	Stats(ctx context.Context, id string) (Stats, error)
 }
 
+// OOMReader is implemented by back ends that count what the host killed for its
+// memory: the one number of [Stats] that is asked for with each command.
+type OOMReader interface {
+	OOMKills(ctx context.Context, id string) (int64, error)
+}
+
 // Stats are measured on the host, so the guest can't lie about them.
 type Stats struct {
 	CPUTime            time.Duration

@@ -15,14 +15,15 @@ type body struct {
 	control *http.ResponseController
 	timeout time.Duration
 	rolling bool // the timeout is for each read, not for all
+	metrics *Metrics
 }
 
 // boundBody gives a request with a body a deadline for all of it.
-func boundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
+func boundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration, m *Metrics) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), timeout: timeout}
+	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), timeout: timeout, metrics: m}
 	b.extend()
 	r.Body = b
 }
@@ -35,7 +36,9 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.rolling {
 		b.extend()
 	}
-	return b.ReadCloser.Read(p)
+	n, err := b.ReadCloser.Read(p)
+	b.metrics.received.Add(float64(n))
+	return n, err
 }
 
 func (route *Route) maxBody() int64 {
@@ -66,10 +69,26 @@ type answer struct {
 	timeout time.Duration
 	status  int
 	bytes   int64
+	metrics *Metrics
+	stream  string // its kind; empty: it is none
 }
 
-func newAnswer(w http.ResponseWriter, timeout time.Duration) *answer {
-	return &answer{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout}
+func newAnswer(w http.ResponseWriter, timeout time.Duration, m *Metrics) *answer {
+	return &answer{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout, metrics: m}
+}
+
+// opened counts the answer as a stream from now on, done until then.
+func (a *answer) opened(kind string) {
+	if a.stream == "" {
+		a.stream = kind
+		a.metrics.streams.WithLabelValues(kind).Inc()
+	}
+}
+
+func (a *answer) done() {
+	if a.stream != "" {
+		a.metrics.streams.WithLabelValues(a.stream).Dec()
+	}
 }
 
 // extend is called before anything is sent: the deadline is for one write, and
@@ -92,6 +111,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	a.extend()
 	n, err := a.ResponseWriter.Write(p)
 	a.bytes += int64(n)
+	a.metrics.sent.Add(float64(n))
 	return n, err
 }
 
@@ -99,6 +119,9 @@ func (a *answer) Write(p []byte) (int, error) {
 func (a *answer) FlushError() error {
 	if a.status == 0 {
 		a.status = http.StatusOK
+	}
+	if a.Header().Get("Content-Type") == "text/event-stream" {
+		a.opened(streamEvents)
 	}
 	a.extend()
 	return a.control.Flush()
@@ -112,6 +135,7 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := a.control.Hijack()
 	if err == nil {
 		a.status = http.StatusSwitchingProtocols
+		a.opened(streamWebSocket)
 		err = conn.SetDeadline(time.Time{})
 	}
 	return conn, rw, err

@@ -43,8 +43,9 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		began := time.Now()
 		sc := &scope{}
 		r = r.WithContext(context.WithValue(r.Context(), scopeKey{}, sc))
-		a := newAnswer(w, s.opts.WriteTimeout)
-		boundBody(w, r, s.opts.BodyTimeout)
+		a := newAnswer(w, s.opts.WriteTimeout, s.metrics)
+		defer a.done()
+		boundBody(w, r, s.opts.BodyTimeout, s.metrics)
 		done := s.flight.begin(r)
 		defer done()
 		defer a.extend() // for what the server still sends on its own

@@ -19,7 +19,16 @@ type Metrics struct {
 	latency  *prometheus.HistogramVec
 	duration *prometheus.HistogramVec
 	inFlight prometheus.Gauge
+	received prometheus.Counter
+	sent     prometheus.Counter
+	streams  *prometheus.GaugeVec
 }
+
+// Kinds of streams.
+const (
+	streamEvents    = "events"
+	streamWebSocket = "websocket"
+)
 
 // NewMetrics returns metrics with a registry of their own.
 func NewMetrics() *Metrics {
@@ -41,7 +50,19 @@ func NewMetrics() *Metrics {
 			Name: "agentbox_http_requests_in_flight", Help: "Requests that are being served, but for health checks.",
 		}),
 	}
-	m.registry.MustRegister(m.requests, m.latency, m.duration, m.inFlight,
+	m.received = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "agentbox_http_received_bytes_total", Help: "Bytes of requests' bodies, without those of WebSockets.",
+	})
+	m.sent = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "agentbox_http_sent_bytes_total", Help: "Bytes of answers' bodies, without those of WebSockets.",
+	})
+	m.streams = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "agentbox_http_streams", Help: "Streams that are open.",
+	}, []string{"kind"})
+	for _, kind := range []string{streamEvents, streamWebSocket} {
+		m.streams.WithLabelValues(kind) // there from the beginning, at zero
+	}
+	m.registry.MustRegister(m.requests, m.latency, m.duration, m.inFlight, m.received, m.sent, m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -2,7 +2,9 @@ package server_test
 
 import (
 	"context"
+	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -62,5 +64,43 @@ func TestMetricsListener(t *testing.T) {
 	}
 	if err := w.ServeMetrics(t.Context(), l); err == nil || !strings.Contains(err.Error(), "this machine") {
 		t.Errorf("served all interfaces: %v", err)
+	}
+}
+
+// TestMetricsOfStreams: streams are counted while they are open, bytes as they
+// come and go.
+func TestMetricsOfStreams(t *testing.T) {
+	open, end := make(chan struct{}), make(chan struct{})
+	w := start(t, auth.Policy{}, server.Options{}, server.Route{Pattern: "POST /events", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: x\n\n")
+		_ = http.NewResponseController(w).Flush()
+		close(open)
+		<-end
+	})})
+	metrics := func() string {
+		_, body := w.do("GET", "/metrics", nil, "X-API-Key", w.admin)
+		return body
+	}
+	if body := metrics(); !strings.Contains(body, `agentbox_http_streams{kind="events"} 0`) || !strings.Contains(body, `agentbox_http_streams{kind="websocket"} 0`) {
+		t.Error("before: ", body)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.do("POST", "/events", strings.NewReader("12345"), "X-API-Key", w.user)
+	}()
+	<-open
+	body := metrics()
+	for _, want := range []string{`agentbox_http_streams{kind="events"} 1`, "agentbox_http_received_bytes_total 5"} {
+		if !strings.Contains(body, want+"\n") {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+	close(end)
+	<-done
+	if body := metrics(); !strings.Contains(body, `agentbox_http_streams{kind="events"} 0`) {
+		t.Error("afterwards a stream is open")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"agentbox/internal/auth"
+	"agentbox/internal/sandbox"
 )
 
 // Options are what a server needs. Zero times and sizes have defaults.
@@ -121,8 +122,8 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 			return errors.Join(err, closeAll(listeners))
 		}
 	}
-	base, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
+	base, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
 	hs := s.httpServer(base)
 	g, gctx := errgroup.WithContext(ctx)
 	for _, l := range listeners {
@@ -137,7 +138,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 		})
 	}
 	<-gctx.Done()
-	s.stop(hs, cut)
+	s.stop(hs, func() { cut(&sandbox.DrainingError{RetryAfter: s.opts.StopGrace}) })
 	return g.Wait()
 }
 

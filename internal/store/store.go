@@ -61,6 +61,9 @@ func open(ctx context.Context, path string) (_ *Store, err error) {
 		return nil, err
 	}
 	s.w.SetMaxOpenConns(1)
+	if err := s.check(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.migrate(ctx); err != nil {
 		return nil, err
 	}
@@ -69,6 +72,22 @@ func open(ctx context.Context, path string) (_ *Store, err error) {
 	}
 	s.r.SetMaxOpenConns(readers)
 	return s, nil
+}
+
+// check refuses a damaged database: a daemon that knows some of its sandboxes only
+// would remove the others.
+func (s *Store) check(ctx context.Context) error {
+	var found string
+	if err := s.w.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&found); err != nil {
+		if err = classify(err); !errdefs.IsDataLoss(err) {
+			return fmt.Errorf("check the data: %w", err)
+		}
+		found = err.Error()
+	}
+	if found != "ok" {
+		return fmt.Errorf("the data is damaged, put a backup of it in its place: %s: %w", found, errdefs.ErrDataLoss)
+	}
+	return nil
 }
 
 func dsn(path string, pragmas ...string) string {
@@ -179,6 +198,8 @@ func classify(err error) error {
 		class = errdefs.ErrUnavailable
 	case sqlite3.SQLITE_CONSTRAINT:
 		class = errdefs.ErrAlreadyExists
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		class = errdefs.ErrDataLoss
 	}
 	return fmt.Errorf("%w: %w", class, err)
 }

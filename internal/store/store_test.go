@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -129,11 +131,58 @@ func TestNoDatabase(t *testing.T) {
 	if err := os.WriteFile(p, []byte(strings.Repeat("this is no database\n", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Open(t.Context(), p); !errdefs.IsInternal(err) {
+	if _, err := store.Open(t.Context(), p); !errdefs.IsDataLoss(err) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := store.Open(t.Context(), filepath.Join(p, "below a file")); !errdefs.IsUnavailable(err) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A page of rows that was overwritten is found before anybody relies on the rest.
+func TestDamaged(t *testing.T) {
+	p := path(t)
+	s, err := store.Open(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 200 {
+		if _, err := s.Admit(t.Context(), sandbox.Admission{Sandbox: box("acme", n), MaxTotal: 1 << 20, MaxOwner: 1 << 20}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const page = 4096
+	refused := 0
+	for at := page; at+page <= len(whole); at += page {
+		damaged := slices.Concat(whole[:at], bytes.Repeat([]byte{0xa5}, page), whole[at+page:])
+		if err := os.WriteFile(p, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Open(t.Context(), p)
+		if err == nil {
+			t.Errorf("page %d is damaged, and nobody says so", at/page)
+			_ = s.Close()
+			continue
+		}
+		if refused++; !errdefs.IsDataLoss(err) {
+			t.Errorf("page %d: %v", at/page, err)
+		}
+	}
+	if refused == 0 {
+		t.Error("there was no page to damage")
+	}
+	if err := os.WriteFile(p, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := open(t, p).Sandboxes(t.Context()); err != nil || len(all) != 200 {
+		t.Errorf("the whole one has %d sandboxes, %v", len(all), err)
 	}
 }
 

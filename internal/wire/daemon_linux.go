@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"agentbox/internal/server"
 	"agentbox/internal/server/rest"
 	"agentbox/internal/store"
+	"agentbox/internal/telemetry"
 	"agentbox/internal/volume"
 )
 
@@ -44,6 +46,7 @@ const (
 type daemon struct {
 	cfg    *config.Config
 	hooks  cli.DaemonHooks
+	meter  *telemetry.Core
 	closes []func() error
 
 	images *image.Store
@@ -57,12 +60,20 @@ type daemon struct {
 	server *server.Server
 }
 
+// gcPercent is how much the heap may grow between two collections, unless GOGC
+// says. Most of a large heap are outputs of commands, megabytes each: doubling
+// would take twice what the limits of outputs promise.
+const gcPercent = 50
+
 // Serve runs a daemon until ctx is done.
 func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err error) {
 	if err := armFailpoints(hooks.Log); err != nil {
 		return err
 	}
-	d := &daemon{cfg: cfg, hooks: hooks}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	d := &daemon{cfg: cfg, hooks: hooks, meter: telemetry.New()}
 	defer func() { err = errors.Join(err, d.close()) }()
 	// The image comes last: making it takes minutes, and whoever set something
 	// wrong should hear so at once.
@@ -171,7 +182,7 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 		return err
 	}
 	d.boxes, err = manager.Open(ctx, manager.Options{
-		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Volumes: d.vols, Policy: allowed, Log: d.hooks.Log,
+		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Volumes: d.vols, Policy: allowed, Log: d.hooks.Log, Meter: d.meter,
 		Memory: func() (available, total int64, err error) {
 			m := doctor.HostMemory()
 			return m.Available, m.Total, nil
@@ -181,6 +192,7 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 		return err
 	}
 	d.later(d.boxes.Close)
+	d.meter.Watch(d.boxes.Counts)
 	return nil
 }
 
@@ -205,8 +217,9 @@ func (d *daemon) openServer(context.Context) (err error) {
 	opts := server.Options{
 		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth, Ready: d.ready,
 		HeaderTimeout: h.HeaderTimeout, BodyTimeout: h.BodyTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
-		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace,
+		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace, Metrics: server.NewMetrics(),
 	}
+	opts.Metrics.Register(d.meter)
 	if d.cfg.TLS.Cert != "" {
 		cert, err := server.LoadCertificate(d.cfg.TLS.Cert, d.cfg.TLS.Key, d.hooks.Log)
 		if err != nil {

@@ -32,7 +32,12 @@ func Images(dataDir string) (*image.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lay out the guest agent: %w", err)
 	}
-	return image.Open(filepath.Join(dataDir, "images"), image.Agent{Path: path, Build: build})
+	s, err := image.Open(filepath.Join(dataDir, "images"), image.Agent{Path: path, Build: build})
+	if err != nil {
+		return nil, err
+	}
+	s.KeepFor(func() ([]string, error) { return gvisor.ImagesOf(filepath.Join(dataDir, daemonDir)) })
+	return s, nil
 }
 
 // Backend makes gVisor back ends for a data directory.

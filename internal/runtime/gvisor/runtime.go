@@ -63,6 +63,7 @@ var (
 	_ runtime.Runtime     = (*Runtime)(nil)
 	_ runtime.Suspender   = (*Runtime)(nil)
 	_ runtime.StatsReader = (*Runtime)(nil)
+	_ runtime.OOMReader   = (*Runtime)(nil)
 	_ runtime.Resizer     = (*Runtime)(nil)
 )
 
@@ -97,8 +98,10 @@ func New(o Options) (*Runtime, error) {
 	return r, nil
 }
 
+const boxesName = "sandboxes"
+
 func (r *Runtime) runDir() string          { return filepath.Join(r.opts.Dir, "run") }
-func (r *Runtime) boxesDir() string        { return filepath.Join(r.opts.Dir, "sandboxes") }
+func (r *Runtime) boxesDir() string        { return filepath.Join(r.opts.Dir, boxesName) }
 func (r *Runtime) crashesDir() string      { return filepath.Join(r.opts.Dir, "crashes") }
 func (r *Runtime) boxDir(id string) string { return filepath.Join(r.boxesDir(), id) }
 

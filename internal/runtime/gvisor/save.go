@@ -192,7 +192,8 @@ func (w *saveWriter) collect(ctx context.Context, err error, sinks ...*sink) err
 		}
 		sum, sinkErr := s.finish()
 		w.sums[filepath.Base(s.path)] = sum
-		if err == nil || errors.Is(sinkErr, errTooLarge) {
+		// What a sink ran into is why the sandbox's write failed.
+		if err == nil || sinkErr != nil && !errors.Is(sinkErr, os.ErrDeadlineExceeded) {
 			err = sinkErr
 		}
 	}

@@ -13,6 +13,20 @@ import (
 // see cmd/agentbox-engine.
 const layerFD = 901
 
+// OOMKills implements runtime.OOMReader.
+func (r *Runtime) OOMKills(_ context.Context, id string) (int64, error) {
+	b, err := r.find(id)
+	if err != nil {
+		return 0, fmt.Errorf("count out-of-memory kills of sandbox %s: %w", ids.Short(id), err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.group == nil {
+		return 0, nil
+	}
+	return b.group.OOMKills(), nil
+}
+
 // Stats implements runtime.StatsReader.
 func (r *Runtime) Stats(ctx context.Context, id string) (runtime.Stats, error) {
 	b, err := r.find(id)

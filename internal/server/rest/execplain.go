@@ -1,8 +1,6 @@
 package rest
 
 import (
-	"encoding/json"
-	"fmt"
 	"mime"
 	"strings"
 
@@ -29,11 +27,10 @@ type plainFrame struct {
 
 // frame sends a frame, which has neither name nor id.
 func (e *events) frame(f plainFrame) error {
-	text, err := json.Marshal(f)
-	if err != nil {
-		return fmt.Errorf("encode a frame: %w", err)
-	}
-	return e.do(func() error { return e.s.write("data: " + string(text) + "\n\n") })
+	return e.do(func() error {
+		e.s.buf.Reset()
+		return e.s.sendData(f)
+	})
 }
 
 // plainCode is the number that the process API makes of a result: a signal is

@@ -3,7 +3,6 @@ package rest
 import (
 	"encoding/base64"
 
-	"agentbox/internal/guest/client"
 	"agentbox/internal/sandbox"
 )
 
@@ -22,6 +21,9 @@ type ExecResult struct {
 	Duration  Duration  `json:"duration"`
 	CPUTime   Duration  `json:"cpu_time" doc:"Of the command and all that it started, as far as known."`
 	Memory    int64     `json:"peak_memory" doc:"Of its biggest process, in bytes; 0: not known."`
+
+	kept  *capture // what the three output fields are written from, if they are empty
+	exact bool
 }
 
 // Truncated tells which streams had more than was kept.
@@ -73,26 +75,4 @@ func textOrBase64(b []byte, truncated, exact bool) string {
 	default:
 		return string(b)
 	}
-}
-
-// capture keeps the output of a command, each stream and both in the order of
-// arrival. One goroutine writes it; the core bounds it.
-type capture struct{ stdout, stderr, both []byte }
-
-func (c *capture) output() client.Output {
-	return client.Output{Stdout: captured{&c.stdout, &c.both}, Stderr: captured{&c.stderr, &c.both}}
-}
-
-type captured struct{ own, both *[]byte }
-
-func (w captured) Write(p []byte) (int, error) {
-	*w.own = append(*w.own, p...)
-	*w.both = append(*w.both, p...)
-	return len(p), nil
-}
-
-func (c *capture) fill(b *ExecResult, r *sandbox.Result, exact bool) {
-	b.Stdout = textOrBase64(c.stdout, r.StdoutTruncated, exact)
-	b.Stderr = textOrBase64(c.stderr, r.StderrTruncated, exact)
-	b.Output = textOrBase64(c.both, r.StdoutTruncated || r.StderrTruncated, exact)
 }

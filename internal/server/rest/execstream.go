@@ -206,7 +206,9 @@ func (w followed) Write(p []byte) (int, error) {
 	<-f.ready
 	n := len(p)
 	if !f.exact {
-		p = append(f.tails[w.stream], p...)
+		if len(f.tails[w.stream]) > 0 {
+			p = append(f.tails[w.stream], p...)
+		}
 		whole := len(p) - splitLen(p)
 		f.tails[w.stream] = append([]byte(nil), p[whole:]...)
 		p = p[:whole]

@@ -126,10 +126,12 @@ func step(open []map[string]bool, t json.Delim) ([]map[string]bool, error) {
 
 // marshal writes an answer. A client that is gone is no error of ours.
 func marshal(w io.Writer, v any) error {
+	if r, ok := v.(ExecResult); ok && r.kept != nil {
+		_ = r.writeJSON(w)
+		return nil
+	}
 	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	if err := encode(&b, v); err != nil {
 		return err
 	}
 	_, _ = w.Write(b.Bytes())

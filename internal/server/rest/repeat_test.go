@@ -2,9 +2,12 @@ package rest_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -103,5 +106,44 @@ func TestRepeatsOfFailures(t *testing.T) {
 	}
 	if code, text := w.once(w.user, "/sandboxes/"+mine.ID+"/execute/stream", `{"command":"true","session":"s"}`, "k3"); code != 400 {
 		t.Errorf("a stream of a session: %d %s", code, text)
+	}
+}
+
+func TestIdempotency(t *testing.T) {
+	w := start(t)
+	_, text := w.once(w.user, "/sandboxes", `{"env":{"A":"1","B":"2"}}`, "once")
+	first := read[rest.Sandbox](t, text)
+	code, text := w.once(w.user, "/sandboxes", `{"env": {"B":"2", "A":"1"}}`, "once")
+	if again := read[rest.Sandbox](t, text); code != 201 || again.ID != first.ID {
+		t.Errorf("the same again: %d %s", code, text)
+	}
+	if code, text = w.once(w.user, "/sandboxes", `{"env":{"A":"2"}}`, "once"); code != 409 || read[server.Problem](t, text).Code != server.CodeConflict {
+		t.Errorf("another body: %d %s", code, text)
+	}
+	if code, text = w.once(w.admin, "/sandboxes", `{}`, "once"); code != 201 || read[rest.Sandbox](t, text).ID == first.ID {
+		t.Errorf("another owner: %d %s", code, text)
+	}
+}
+
+// TestMakersAreRepeatable: a route that makes something takes the header. One that
+// makes nothing is named here.
+func TestMakersAreRepeatable(t *testing.T) {
+	w := start(t)
+	nothing := regexp.MustCompile(`/(start|stop|stdin|signal|resize|wait|pip|secrets)$|/files/|/network/`)
+	_, text := w.do(w.user, "GET", "/openapi.json", "", "")
+	var doc struct {
+		Paths map[string]map[string]struct{ Parameters []struct{ Name string } }
+	}
+	if err := json.Unmarshal([]byte(text), &doc); err != nil {
+		t.Fatal(err)
+	}
+	for path, operations := range doc.Paths {
+		op, ok := operations["post"]
+		if !ok || nothing.MatchString(path) {
+			continue
+		}
+		if !slices.ContainsFunc(op.Parameters, func(p struct{ Name string }) bool { return p.Name == "Idempotency-Key" }) {
+			t.Errorf("POST %s takes no Idempotency-Key", path)
+		}
 	}
 }

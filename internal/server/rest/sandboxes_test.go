@@ -186,41 +186,6 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-func TestIdempotency(t *testing.T) {
-	w := start(t)
-	send := func(key, body string) (*http.Response, string) {
-		t.Helper()
-		r, err := http.NewRequest("POST", w.url+"/api/v1/sandboxes", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("X-API-Key", key)
-		r.Header.Set("Idempotency-Key", "once")
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		var text strings.Builder
-		if _, err := bufio.NewReader(resp.Body).WriteTo(&text); err != nil {
-			t.Fatal(err)
-		}
-		return resp, text.String()
-	}
-	_, text := send(w.user, `{"env":{"A":"1","B":"2"}}`)
-	first := read[rest.Sandbox](t, text)
-	resp, text := send(w.user, `{"env": {"B":"2", "A":"1"}}`)
-	if again := read[rest.Sandbox](t, text); resp.StatusCode != 201 || again.ID != first.ID {
-		t.Errorf("the same again: %d %s", resp.StatusCode, text)
-	}
-	if resp, text = send(w.user, `{"env":{"A":"2"}}`); resp.StatusCode != 409 || read[server.Problem](t, text).Code != server.CodeConflict {
-		t.Errorf("another body: %d %s", resp.StatusCode, text)
-	}
-	if resp, text = send(w.admin, `{}`); resp.StatusCode != 201 || read[rest.Sandbox](t, text).ID == first.ID {
-		t.Errorf("another owner: %d %s", resp.StatusCode, text)
-	}
-}
-
 func TestUpdate(t *testing.T) {
 	w := start(t)
 	sb := w.create(w.user, `{"labels":{"a":"1","b":"2"}}`)

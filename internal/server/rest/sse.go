@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,6 +24,7 @@ const keepAlive = 15 * time.Second
 type eventStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
+	buf     bytes.Buffer // an event: many streams at once must not leave much behind for each
 }
 
 func newEventStream(w http.ResponseWriter) *eventStream {
@@ -38,21 +40,29 @@ func newEventStream(w http.ResponseWriter) *eventStream {
 
 // send writes one event; an empty id is none.
 func (s *eventStream) send(id, event string, data any) error {
-	text, err := json.Marshal(data)
-	if err != nil {
+	s.buf.Reset()
+	if id != "" {
+		fmt.Fprintf(&s.buf, "id: %s\n", id)
+	}
+	fmt.Fprintf(&s.buf, "event: %s\n", event)
+	return s.sendData(data)
+}
+
+// sendData adds the data to what is in buf, and writes it.
+func (s *eventStream) sendData(data any) error {
+	s.buf.WriteString("data: ")
+	if err := json.NewEncoder(&s.buf).Encode(data); err != nil { // it ends the line
 		return fmt.Errorf("encode an event: %w", err)
 	}
-	if id != "" {
-		id = "id: " + id + "\n"
-	}
-	return s.write(fmt.Sprintf("%sevent: %s\ndata: %s\n\n", id, event, text))
+	s.buf.WriteByte('\n')
+	return s.write(s.buf.Bytes())
 }
 
 // alive writes a comment, which clients pass over.
-func (s *eventStream) alive() error { return s.write(":\n\n") }
+func (s *eventStream) alive() error { return s.write([]byte(":\n\n")) }
 
-func (s *eventStream) write(text string) error {
-	if _, err := s.w.Write([]byte(text)); err != nil {
+func (s *eventStream) write(text []byte) error {
+	if _, err := s.w.Write(text); err != nil {
 		return err
 	}
 	return s.control.Flush()

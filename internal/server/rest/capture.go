@@ -1,0 +1,189 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"agentbox/internal/guest/client"
+	"agentbox/internal/sandbox"
+)
+
+// capture keeps the output of a command once, in the order of arrival: results of
+// many megabytes are common, and many commands wait at the same time. One
+// goroutine writes it; the core bounds it.
+type capture struct {
+	blocks [][]byte // all but the last are full
+	runs   []byte   // lengths of what came from one stream, uvarints: stdout first, then by turns
+	stream int      // that the last run is of
+	n      uint64   // its length so far
+}
+
+// Sizes of blocks: most commands say little.
+const (
+	firstBlock = 1 << 10
+	nextBlock  = 64 << 10
+)
+
+func (c *capture) output() client.Output {
+	return client.Output{Stdout: captured{c, 0}, Stderr: captured{c, 1}}
+}
+
+type captured struct {
+	c      *capture
+	stream int
+}
+
+func (w captured) Write(p []byte) (int, error) {
+	c := w.c
+	if c.stream != w.stream {
+		c.runs = binary.AppendUvarint(c.runs, c.n)
+		c.stream, c.n = w.stream, 0
+	}
+	c.n += uint64(len(p))
+	for rest := p; len(rest) > 0; {
+		last := len(c.blocks) - 1
+		if last < 0 || len(c.blocks[last]) == cap(c.blocks[last]) {
+			size := nextBlock
+			if last < 0 {
+				size = firstBlock
+			}
+			c.blocks = append(c.blocks, make([]byte, 0, size))
+			last++
+		}
+		b := c.blocks[last]
+		n := min(len(rest), cap(b)-len(b))
+		c.blocks[last] = append(b, rest[:n]...)
+		rest = rest[n:]
+	}
+	return len(p), nil
+}
+
+// both asks copyTo for both streams.
+const both = -1
+
+// copyTo writes what came from a stream.
+func (c *capture) copyTo(w io.Writer, stream int) error {
+	runs, block, at, turn := c.runs, 0, 0, 0
+	for {
+		n, used := binary.Uvarint(runs)
+		if used <= 0 {
+			n = c.n // the last run, whose length is not written yet
+		}
+		for n > 0 {
+			b := c.blocks[block][at:]
+			b = b[:min(uint64(len(b)), n)]
+			if turn == stream || stream == both {
+				if _, err := w.Write(b); err != nil {
+					return err
+				}
+			}
+			n -= uint64(len(b))
+			if at += len(b); at == len(c.blocks[block]) {
+				block, at = block+1, 0
+			}
+		}
+		if used <= 0 {
+			return nil
+		}
+		runs, turn = runs[used:], 1-turn
+	}
+}
+
+// fill lets a result be written with the output.
+func (c *capture) fill(b *ExecResult, _ *sandbox.Result, exact bool) { b.kept, b.exact = c, exact }
+
+// noOutput is where the output belongs in a result that is written without.
+var noOutput = []byte(`"output":"","stdout":"","stderr":""`)
+
+// writeJSON writes the result, its output in pieces.
+func (b *ExecResult) writeJSON(w io.Writer) error {
+	var frame bytes.Buffer
+	if err := encode(&frame, b); err != nil {
+		return err
+	}
+	head, tail, ok := bytes.Cut(frame.Bytes(), noOutput)
+	if !ok {
+		return fmt.Errorf("encode a result: its output has no place")
+	}
+	if _, err := w.Write(head); err != nil {
+		return err
+	}
+	for i, f := range []struct {
+		name   string
+		stream int
+		cut    bool
+	}{
+		{"output", both, b.Truncated.Stdout || b.Truncated.Stderr}, {"stdout", 0, b.Truncated.Stdout}, {"stderr", 1, b.Truncated.Stderr},
+	} {
+		name := `"` + f.name + `":"`
+		if i > 0 {
+			name = `",` + name
+		}
+		if _, err := io.WriteString(w, name); err != nil {
+			return err
+		}
+		if err := b.writeOutput(w, f.stream, f.cut); err != nil {
+			return err
+		}
+	}
+	_, err := w.Write(append([]byte(`"`), tail...))
+	return err
+}
+
+// writeOutput writes a stream as the inside of a JSON string.
+func (b *ExecResult) writeOutput(w io.Writer, stream int, cut bool) error {
+	if b.exact {
+		e := base64.NewEncoder(base64.StdEncoding, w)
+		if err := b.kept.copyTo(e, stream); err != nil {
+			return err
+		}
+		return e.Close()
+	}
+	t := &jsonText{w: w}
+	if err := b.kept.copyTo(t, stream); err != nil {
+		return err
+	}
+	if cut {
+		return t.end(cutMark)
+	}
+	return t.end("")
+}
+
+// jsonText writes bytes as the inside of a JSON string. Characters that lie
+// across two writes stay whole.
+type jsonText struct {
+	w    io.Writer
+	tail []byte // the begin of a character
+}
+
+func (t *jsonText) Write(p []byte) (int, error) {
+	n := len(p)
+	p = append(t.tail, p...)
+	whole := len(p) - splitLen(p)
+	t.tail = append([]byte(nil), p[whole:]...)
+	return n, t.write(p[:whole])
+}
+
+// end writes what stayed in parts, and a last text.
+func (t *jsonText) end(last string) error { return t.write(append(t.tail, last...)) }
+
+func (t *jsonText) write(p []byte) error {
+	var quoted bytes.Buffer
+	if err := encode(&quoted, string(p)); err != nil {
+		return err
+	}
+	b := bytes.TrimSuffix(quoted.Bytes(), []byte("\n"))
+	_, err := t.w.Write(b[1 : len(b)-1])
+	return err
+}
+
+// encode writes JSON as all answers have it.
+func encode(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

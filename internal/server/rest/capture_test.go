@@ -1,0 +1,62 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"agentbox/internal/sandbox"
+)
+
+// TestCapture: a result reads as if its output had been one text, wherever that
+// was cut on its way and however the streams came by turns.
+func TestCapture(t *testing.T) {
+	texts := []string{"", "a", "é", "\xff\xfe", "日本\n", "<&>\u2028\"\\", strings.Repeat("xé", 50_000)}
+	for range 300 {
+		var c capture
+		var want [3]bytes.Buffer
+		out := c.output()
+		for range rand.N(12) {
+			text, stream := texts[rand.N(len(texts))], rand.N(2)
+			for len(text) > 0 {
+				n := 1 + rand.N(min(len(text), 70_000))
+				w := out.Stdout
+				if stream == 1 {
+					w = out.Stderr
+				}
+				if m, err := w.Write([]byte(text[:n])); m != n || err != nil {
+					t.Fatal(m, err)
+				}
+				want[0].WriteString(text[:n])
+				want[1+stream].WriteString(text[:n])
+				text = text[n:]
+			}
+		}
+		for _, exact := range []bool{false, true} {
+			r := ExecResult{ExecID: `"output":"","stdout":""`, Truncated: Truncated{Stderr: true}}
+			c.fill(&r, &sandbox.Result{}, exact)
+			var b bytes.Buffer
+			if err := marshal(&b, r); err != nil {
+				t.Fatal(err)
+			}
+			var got ExecResult
+			if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+				t.Fatal(err)
+			}
+			for i, text := range []string{got.Output, got.Stdout, got.Stderr} {
+				// The decoder and the encoder of the standard library agree on what is no UTF-8.
+				whole, _ := json.Marshal(textOrBase64(want[i].Bytes(), i != 1, exact))
+				var expect string
+				_ = json.Unmarshal(whole, &expect)
+				if text != expect {
+					t.Fatalf("field %d, exact %v: %d bytes, want %d", i, exact, len(text), len(expect))
+				}
+			}
+			if got.ExecID != r.ExecID {
+				t.Errorf("exec_id is %s", got.ExecID)
+			}
+		}
+	}
+}
