@@ -14,4 +14,4 @@ if [ ! -e "$venv/complete" ]; then
 	"$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r scripts/api/requirements.txt
 	touch "$venv/complete"
 fi
-AGENTBOX_SCHEMATHESIS=$venv/bin/schemathesis AGENTBOX_API_CASES=${1:-1500} go test -count=1 -timeout 60m -v -run '^TestAPI$' ./internal/e2e
+AGENTBOX_SCHEMATHESIS=$venv/bin/schemathesis AGENTBOX_API_CASES=${1:-1500} go test -count=1 -timeout 60m -v -run '^TestAPI04$' ./internal/e2e

@@ -63,14 +63,19 @@ ensure_go() {
 
 # fetch_go gets the toolchain as the module it is published as; any Go can.
 fetch_go() {
-	local arch mod dir
+	local arch mod dir out
 	arch=$(dpkg --print-architecture)
 	mod="golang.org/toolchain@v0.0.1-go$1.linux-$arch"
 	say "fetching Go $1 through the Go module proxy (Debian's is older)"
 	dir=$(mktemp -d)
-	dir=$(cd "$dir" && GO111MODULE=on GOTOOLCHAIN=local GOFLAGS=-modcacherw go mod download -json "$mod" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p') || true
+	out=$(cd "$dir" && GO111MODULE=on GOTOOLCHAIN=local GOFLAGS=-modcacherw go mod download -json "$mod" 2>&1) || true
+	rmdir "$dir"
+	dir=$(sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p' <<<"$out")
 	[ -n "$dir" ] && [ -f "$dir/bin/go" ] ||
-		die "could not fetch $mod; install Go $1 or newer and put it on PATH, then run make again"
+		die "could not fetch Go $1 ($(sed -n 's/^\t"Error": "\(.*\)",*$/\1/p' <<<"$out")). Make this command work, then run make again:" \
+			"cd / && GO111MODULE=on GOTOOLCHAIN=local GOFLAGS=-modcacherw go mod download -json $mod" \
+			"(go env GOPROXY says where it looks; behind a proxy set HTTPS_PROXY, or GOPROXY to a mirror of Go modules)" \
+			"or install Go $1 or newer by hand and put it on PATH"
 	chmod -R u+w "$dir"
 	chmod +x "$dir"/bin/* "$dir"/pkg/tool/*/*
 	echo "$dir" >.cache/goroot

@@ -20,6 +20,7 @@ step "a directory of 100,000" TestManyEntries ./internal/e2e
 step "outputs of 100,000 hostile files" TestFS10 ./internal/e2e
 step "50 uploads of 100 MiB, cut" TestFS17 ./internal/e2e
 step "3,000 reads of a file that is replaced" TestB120 ./internal/e2e
+step "a minute of output that nobody reads" TestB124 ./internal/e2e
 step "2 GiB to a reader of 10 MiB/s" TestB095 ./internal/e2e
 step "4 x 1 GiB in and out at once" TestTransfersAtOnce ./internal/e2e
 step "10,000 commands leave nothing in the daemon" TestMemoryOfManyCommands ./internal/e2e

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -179,12 +178,11 @@ func (a *App) imagesList() *cobra.Command {
 			if asJSON {
 				return a.printJSON(rows)
 			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
-			fmt.Fprintln(w, "NAME\tDIGEST\tSIZE\tCREATED\tSOURCE")
+			t := a.table("NAME", "DIGEST", "SIZE", "CREATED", "SOURCE")
 			for _, r := range rows {
-				fmt.Fprintf(w, "%s\t%.19s\t%d MB\t%s\t%s\n", r.Name, r.Digest, r.Size/1_000_000, r.Created.Format("2006-01-02 15:04"), r.Source)
+				t.row(r.Name, fmt.Sprintf("%.19s", r.Digest), fmt.Sprintf("%d MB", r.Size/1_000_000), r.Created.Format("2006-01-02 15:04"), r.Source)
 			}
-			return w.Flush()
+			return t.flush()
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -197,12 +195,11 @@ func (a *App) imagesAliases() *cobra.Command {
 		Short: "List further names of images, with the user that each runs as",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
-			fmt.Fprintln(w, "NAME\tIMAGE\tUSER\tWORKDIR")
+			t := a.table("NAME", "IMAGE", "USER", "WORKDIR")
 			for _, i := range image.Aliases() {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", i.Name, i.Image, i.User, i.Workdir)
+				t.row(i.Name, i.Image, i.User, i.Workdir)
 			}
-			return w.Flush()
+			return t.flush()
 		},
 	}
 }

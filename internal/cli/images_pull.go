@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -86,7 +85,7 @@ again; a download that was cut goes on where it stopped.`,
 				return a.orInterrupted(ctx, err)
 			}
 			if asJSON {
-				return json.NewEncoder(a.Stdout).Encode(map[string]imageRow{"image": newImageRow(img)})
+				return a.printOne(map[string]imageRow{"image": newImageRow(img)})
 			}
 			return a.printImages([]image.Image{img}, false)
 		},
@@ -100,8 +99,7 @@ again; a download that was cut goes on where it stopped.`,
 // pull fetches an image and shows how far it is.
 func (a *App) pull(ctx context.Context, store *image.Store, ref string, opts image.PullOptions, asJSON bool) (image.Image, error) {
 	if asJSON {
-		out := json.NewEncoder(a.Stdout)
-		opts.Progress = func(e image.Event) { _ = out.Encode(map[string]image.Event{"event": e}) } // a reader that left wants none
+		opts.Progress = func(e image.Event) { _ = a.printOne(map[string]image.Event{"event": e}) } // a reader that left wants none
 		return store.Pull(ctx, ref, opts)
 	}
 	p := a.progress("pulling " + ref)

@@ -77,6 +77,15 @@ func (a *App) printLine(text []byte) error {
 	return err
 }
 
+// printOne prints a value as one line of JSON.
+func (a *App) printOne(v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return a.printLine(text)
+}
+
 // harmless is the same JSON without characters that act on a terminal, which
 // JSON allows in texts: escapes stand in their places.
 func harmless(text []byte) []byte {

@@ -82,12 +82,12 @@ func (p *progress) loop() {
 func (p *progress) show(tty bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	line := fmt.Sprintf("%s (%s)", p.what, time.Since(p.began).Round(time.Second))
+	line := fmt.Sprintf("%s (%s)", visible(p.what), time.Since(p.began).Round(time.Second))
 	if p.bytes > 0 {
 		line += fmt.Sprintf(", %.1f MB", float64(p.bytes)/1e6)
 	}
 	if p.detail != "" {
-		line += ": " + clip(p.detail, 100)
+		line += ": " + clip(visible(p.detail), 100)
 	}
 	p.shown = true
 	if tty {

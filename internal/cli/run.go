@@ -376,4 +376,6 @@ func (a *App) orInterrupted(ctx context.Context, err error) error {
 	return err
 }
 
-func (a *App) warn(err error) { fmt.Fprintf(a.Stderr, "agentbox: warning: %v\n", err) }
+func (a *App) warn(err error) {
+	fmt.Fprintf(a.Stderr, "agentbox: warning: %s\n", visibleLines(err.Error()))
+}

@@ -110,7 +110,7 @@ func why(r client.SkipReason) string {
 	const only = "; only regular files and directories are collected"
 	if s, ok := map[client.SkipReason]string{
 		client.SkipFIFO: "a FIFO" + only, client.SkipSocket: "a socket" + only, client.SkipDevice: "a device" + only,
-		client.SkipDenied: "the sandbox's user may not read it", client.SkipSize: "it is too large", client.SkipCount: "there are too many files",
+		client.SkipDenied: "the sandbox's user may not read it", client.SkipSize: "it is too large", client.SkipCount: "there are too many files", client.SkipDepth: "it lies too deep",
 	}[r]; ok {
 		return s
 	}

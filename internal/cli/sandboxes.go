@@ -50,6 +50,8 @@ type sandboxWish struct {
 	IdleTimeout string            `json:"idle_timeout,omitempty"`
 	Lifetime    string            `json:"lifetime,omitempty"`
 	OnIdle      string            `json:"on_idle,omitempty"`
+	Volumes     []volumeWish      `json:"volumes,omitempty"`
+	TenantID    string            `json:"tenant_id,omitempty"`
 }
 
 // sandboxCommands act on the sandboxes of a server.
@@ -78,7 +80,7 @@ func (a *App) sandboxCommands() []*cobra.Command {
 
 func (a *App) createCommand() *cobra.Command {
 	var n sandboxWish
-	var env []string
+	var env, volumes []string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "create [IMAGE]",
@@ -97,6 +99,9 @@ A command in a sandbox that is gone afterwards is agentbox run, which needs no s
 			}
 			n.Image = strings.Join(args, "")
 			if n.Env, err = variables(env); err != nil {
+				return err
+			}
+			if n.Volumes, err = volumeWishes(volumes); err != nil {
 				return err
 			}
 			var made json.RawMessage
@@ -121,6 +126,8 @@ A command in a sandbox that is gone afterwards is agentbox run, which needs no s
 	fl.StringVar(&n.Name, "name", "", "your name for it")
 	fl.StringToStringVarP(&n.Labels, "label", "l", nil, "label, `NAME=VALUE` (repeatable)")
 	fl.StringArrayVarP(&env, "env", "e", nil, "set an environment variable, `NAME=VALUE`, or NAME to pass on this one's value (repeatable)")
+	fl.StringArrayVar(&volumes, "volume", nil, "a volume and where it is to be, `NAME:PATH[:ro]` (repeatable)")
+	fl.StringVar(&n.TenantID, "tenant", "", "whose storage it has on /workspace and /mnt/user-data/outputs")
 	fl.StringVarP(&n.Workdir, "workdir", "w", "", "working directory (default: the image's)")
 	fl.StringVarP(&n.User, "user", "u", "", "user name or uid (default: the image's)")
 	fl.StringVarP(&n.Memory, "memory", "m", "", "memory limit, such as 256m or 2g")

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -90,5 +91,20 @@ func TestSize(t *testing.T) {
 		if got := size(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
 		}
+	}
+}
+
+// What a warning or an error quotes, such as a name in an archive, reaches no
+// terminal as it is.
+func TestMessagesAreVisible(t *testing.T) {
+	const hostile = "a\x1b]0;title\x07\x1b[31m\u009b31m\x7f\u202eb\r"
+	var errs bytes.Buffer
+	a := &App{Stdout: &errs, Stderr: &errs}
+	a.warn(errors.New(hostile))
+	if code := a.Main(t.Context(), []string{"run", hostile}); code != ExitFailure {
+		t.Errorf("exit status %d", code)
+	}
+	if s := errs.String(); !strings.Contains(s, `\x1b]0;title`) || strings.ContainsFunc(s, acts) {
+		t.Errorf("printed %q", s)
 	}
 }

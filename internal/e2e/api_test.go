@@ -250,7 +250,7 @@ func TestAPI09(t *testing.T) {
 				}
 				answer := d.Raw("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n" + key + h + "Connection: close\r\n\r\n")
 				line, _, _ := strings.Cut(answer, "\r\n")
-				if !strings.HasPrefix(line, "HTTP/1.1"+want) && !strings.HasPrefix(line, "HTTP/1.1 400") || strings.Contains(answer, `"created_at"`) {
+				if !strings.HasPrefix(line, "HTTP/1.1"+want) && !strings.HasPrefix(line, "HTTP/1.1 400") && !strings.HasPrefix(line, "HTTP/1.1 403") || strings.Contains(answer, `"created_at"`) {
 					t.Errorf("%s, %s: %.300q", path, name, answer)
 				}
 			}

@@ -202,7 +202,20 @@ func TestUnknownUserOfTheImage(t *testing.T) {
 	if out.Code != 125 || !strings.Contains(out.Stderr, `no user "nosuch": it is the image's, --user names another`) {
 		t.Errorf("%+v", out)
 	}
-	if out := Run(t, dir, "", "run", "--user", "7", "bare"); out.Code != 0 || !strings.Contains(out.Stdout, "user 7:7\n") {
+	if out := Run(t, dir, "", "run", "--user", "7", "bare"); out.Code != 0 || !strings.Contains(out.Stdout, "user 7:0\n") {
 		t.Errorf("as another: %+v", out)
+	}
+}
+
+// The user of an image may be a number: its group is that of the line in passwd,
+// without one it is 0, as Docker has it.
+func TestNumericUserOfTheImage(t *testing.T) {
+	Binary(t)
+	layer := tree(t, map[string][]byte{"prog": inside(t), "etc/passwd": []byte("known:x:1234:55::/:/bin/sh\n")})
+	for user, want := range map[string]string{"1234": "user 1234:55", "4321": "user 4321:0", "4321:7": "user 4321:7"} {
+		box := boxOf(t, imageOf(t, v1.Config{Cmd: []string{"/prog"}, User: user}, layer))
+		if r := box.Exec(sandbox.Command{Argv: []string{"/prog"}}, nil); !strings.Contains(string(r.Stdout), want+"\n") {
+			t.Errorf("%s: %s", user, Describe(r))
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,11 +82,26 @@ func TestB093(t *testing.T) {
 			writeFile(t, box.Files(), "/workspace/f", text, client.WriteOptions{})
 			wantFile(t, box.Files(), "/workspace/f", text)
 		}
-		res := box.Sh("echo " + strings.Repeat("a", 150_000) + " | wc -c")
-		if strings.TrimSpace(string(res.Stdout)) != "150001" && (res.ShellCode() != 126 || !strings.Contains(string(res.Stderr), "too long")) {
-			t.Errorf("got %s", Describe(res))
+		box.Want("131000\n", "echo -n "+strings.Repeat("a", 131_000)+" | wc -c")
+		long := strings.Repeat("a", 150_000)
+		for _, c := range []struct {
+			cmd  sandbox.Command
+			says string
+		}{
+			{sandbox.Command{Shell: "echo " + long}, "at most are 131071"},
+			{sandbox.Command{Argv: []string{"echo", long}}, "at most are 131071"},
+			{sandbox.Command{Argv: slices.Repeat([]string{"echo", long[:100_000]}, 30)}, "at most are 2097152"},
+		} {
+			if res := box.Exec(c.cmd, nil); res.ShellCode() != 126 || !strings.Contains(string(res.Stderr), "Argument list too long") || !strings.Contains(string(res.Stderr), c.says) {
+				t.Errorf("got %s", Describe(res))
+			}
 		}
 	})
+	// The REST door takes no more than 128 KiB of variables.
+	res := NewBox(t, sandbox.Limits{}).Exec(sandbox.Command{Argv: []string{"true"}, Env: []string{"A=" + strings.Repeat("a", 150_000)}}, nil)
+	if res.ShellCode() != 126 || !strings.Contains(string(res.Stderr), "one of the variables has 150002 bytes, at most are 131071") {
+		t.Errorf("got %s", Describe(res))
+	}
 }
 
 // TestB097: nothing is a content.

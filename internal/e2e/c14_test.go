@@ -204,17 +204,19 @@ func TestB116(t *testing.T) {
 	})
 }
 
-// TestB118: the workspace is the user's.
+// TestB118: the workspace and the directory of outputs are the user's.
 func TestB118(t *testing.T) {
 	t.Parallel()
 	BothDoorsAnew(t, sandbox.Limits{}, func(t *testing.T, box *Box) {
-		box.Want("1000\nx\n", "id -u; echo x > /workspace/t && cat /workspace/t")
-		i, err := box.Files().Stat(t.Context(), "/workspace", client.StatOptions{})
-		if err != nil || i.UID != 1000 || !i.Mode.IsDir() {
-			t.Errorf("got %+v, %v", i, err)
+		for _, dir := range []string{"/workspace", "/mnt/user-data/outputs"} {
+			box.Want("1000\nx\n", "id -u; echo x > "+dir+"/t && cat "+dir+"/t && rm "+dir+"/t")
+			i, err := box.Files().Stat(t.Context(), dir, client.StatOptions{})
+			if err != nil || i.UID != 1000 || !i.Mode.IsDir() || i.Mode.Perm()&0o700 != 0o700 {
+				t.Errorf("%s: got %+v, %v", dir, i, err)
+			}
+			writeFile(t, box.Files(), dir+"/by-api", "y", client.WriteOptions{})
+			box.Want("y", "cat "+dir+"/by-api && rm "+dir+"/by-api")
 		}
-		writeFile(t, box.Files(), "/workspace/by-api", "y", client.WriteOptions{})
-		box.Want("y", "cat /workspace/by-api && rm /workspace/by-api")
 	})
 }
 
@@ -248,9 +250,10 @@ func TestB124(t *testing.T) {
 	t.Parallel()
 	box := NewBox(t, sandbox.Limits{})
 	before := treeSize(t, SharedDir(t))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	long := time.Duration(Sized(10, 60)) * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), long+time.Minute)
 	defer cancel()
-	p, err := box.Start(ctx, sandbox.Command{Argv: []string{"yes"}, Background: true, Timeout: 10 * time.Second}, client.Output{})
+	p, err := box.Start(ctx, sandbox.Command{Argv: []string{"yes"}, Background: true, Timeout: long}, client.Output{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -130,7 +130,7 @@ var engineStart = []failpoint.Point{failpoint.EngineGroup, failpoint.EngineBoote
 
 var stormyOps = map[string]stormyOp{
 	"create": {
-		points: slices.Concat([]failpoint.Point{failpoint.CreateRecorded, failpoint.CreateImage, failpoint.CreateBox}, engineStart,
+		points: slices.Concat([]failpoint.Point{failpoint.CreateRecorded, failpoint.CreateImage, failpoint.CreateVolumes, failpoint.CreateBox}, engineStart,
 			[]failpoint.Point{failpoint.CreateCreated, failpoint.CreateAgent, failpoint.CreateMade, failpoint.CreateRunning}),
 		before: func(s *stormy) { s.gone(); s.round++ },
 		do: func(s *stormy) error {
@@ -139,7 +139,7 @@ var stormyOps = map[string]stormyOp{
 		allowed: []string{"", "running"}, done: "running",
 	},
 	"destroy": {
-		points: []failpoint.Point{failpoint.DestroyRecorded, failpoint.EngineKilled, failpoint.DestroyCleared, failpoint.DestroyRemoved, failpoint.DestroyBuried},
+		points: []failpoint.Point{failpoint.DestroyRecorded, failpoint.EngineKilled, failpoint.DestroyCleared, failpoint.DestroyRemoved, failpoint.DestroyReleased, failpoint.DestroyBuried},
 		before: (*stormy).make,
 		do: func(s *stormy) error {
 			err := s.do(Call{Method: "DELETE", Path: "/sandboxes/a"})

@@ -31,7 +31,7 @@ func TestReadmeServer(t *testing.T) {
 					continue
 				}
 				line = strings.NewReplacer("bin/agentbox", "AGENTBOX_DATA_DIR="+d.Dir+" "+Binary(t), "abx_…", d.Key, "http://127.0.0.1:8700", d.URL,
-					"curl -sS", "curl -sS --fail-with-body").Replace(line)
+					"curl -sS", "curl -sS --fail-with-body", "-o data.tar.gz", "-o "+filepath.Join(d.Dir, "data.tar.gz")).Replace(line)
 				script = append(script, "echo '>' "+strings.Fields(line)[0], line)
 			}
 			out := shell(t, script, "")

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Environment of TestAPI, set by scripts/api.sh.
+// Environment of TestAPI04, set by scripts/api.sh.
 const (
 	envSchemathesis = "AGENTBOX_SCHEMATHESIS" // the program
 	envCases        = "AGENTBOX_API_CASES"    // how many requests, at least
@@ -32,9 +32,9 @@ const apiCap = 6
 // end.
 var notTried = []string{"pull-image", "remove-image", "revoke-key", "open-terminal", "watch-files"}
 
-// TestAPI sends the server requests that are made from its OpenAPI document. No
+// TestAPI04 sends the server requests that are made from its OpenAPI document. No
 // answer is an error of the server's own, and each is as the document says.
-func TestAPI(t *testing.T) {
+func TestAPI04(t *testing.T) {
 	program := os.Getenv(envSchemathesis)
 	if program == "" {
 		t.Skip("Schemathesis is not installed: scripts/api.sh does that and runs this test")

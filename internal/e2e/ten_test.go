@@ -192,21 +192,27 @@ func TestTEN06(t *testing.T) {
 		for path, body := range map[string]string{
 			"/sandboxes":              `{"name":` + string(text) + `}`,
 			"/sandboxes/dev/sessions": `{"name":` + string(text) + `}`,
+			"/volumes":                `{"name":` + string(text) + `}`,
+			"/sandboxes ":             `{"volumes":[{"name":` + string(text) + `,"path":"/v"}]}`,
 			"/sandboxes/dev/execute":  `{"command":"true","session":` + string(text) + `}`,
 		} {
-			if a := acme.Send("POST", api+path, body); a.Code != 400 || a.Problem().Code != "invalid_value" || a.Problem().Field == "" {
+			if a := acme.Send("POST", api+strings.TrimSpace(path), body); a.Code != 400 || a.Problem().Code != "invalid_value" || a.Problem().Field == "" {
 				t.Errorf("%s %.60q: %v", path, body, a)
 			}
 		}
 	}
-	if a := acme.Send("POST", api+"/sandboxes/dev/sessions", `{"name":""}`); a.Code != 400 {
-		t.Errorf("a session without a name: %v", a)
+	for _, path := range []string{"/sandboxes/dev/sessions", "/volumes"} {
+		if a := acme.Send("POST", api+path, `{"name":""}`); a.Code != 400 {
+			t.Errorf("%s without a name: %v", path, a)
+		}
 	}
 	if got := acme.Sandboxes(); !slices.Equal(got, []string{own.ID}) {
 		t.Errorf("the sandboxes are %v", got)
 	}
-	if a := acme.Send("GET", api+"/sandboxes/dev/sessions", ""); !strings.Contains(a.Text, `"items":[]`) {
-		t.Errorf("the sessions are %v", a)
+	for _, path := range []string{"/sandboxes/dev/sessions", "/volumes"} {
+		if a := acme.Send("GET", api+path, ""); !strings.Contains(a.Text, `"items":[]`) {
+			t.Errorf("%s: %v", path, a)
+		}
 	}
 	// What is somebody else's is free, and only one's own is taken.
 	free := acme.Send("POST", api+"/sandboxes", `{"name":"`+theirs.ID+`"}`)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"agentbox/internal/failpoint"
 )
 
 // servedVolume is what the tests look at of a volume.
@@ -242,51 +244,59 @@ func TestVolumeDaemonIsKilled(t *testing.T) {
 	d.noneMounted()
 }
 
-// TestVolumeKilledInCreate kills the daemon at moments all over a creation: the next
-// one has the sandbox, which holds the volume, or nothing, and the volume is free.
-func TestVolumeKilledInCreate(t *testing.T) {
+// TestVolumeKilledAtEachFailpoint kills the daemon at each step of making and of
+// destroying a sandbox with a volume: the next one has the sandbox, which holds the
+// volume, or nothing, and the volume is free and not mounted.
+func TestVolumeKilledAtEachFailpoint(t *testing.T) {
 	t.Parallel()
 	d := volumeDaemon(t)
 	d.Do(d.Key, "POST", "/volumes", `{"name":"data"}`, nil)
-	began := time.Now()
-	sb := d.box(withData)
-	took := time.Since(began)
-	d.Do(d.Key, "DELETE", "/sandboxes/"+sb.ID, "", nil)
-	const rounds = 8
-	for round := range rounds {
-		body := fmt.Sprintf(`{"name":"n%d","volumes":[{"name":"data","path":"/data"}]}`, round)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.URL+"/api/v1/sandboxes", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header = http.Header{"Authorization": {"Bearer " + d.Key}, "Content-Type": {"application/json"}}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			if resp, err := http.DefaultClient.Do(req); err == nil { // it may be cut
-				resp.Body.Close()
-			}
-		}()
-		time.Sleep(took * time.Duration(round) / (rounds - 1))
-		d.Kill()
-		<-done
-		d.Start()
-		var all servedList
-		d.Do(d.Key, "GET", "/sandboxes", "", &all)
-		got := d.holders("data")
-		switch {
-		case len(all.Items) == 0 && len(got) == 0:
-		case len(all.Items) == 1 && len(got) == 1 && got[0] == all.Items[0].ID && all.Items[0].Status == "running":
-			d.sh(got[0], "echo >> /data/f")
-			d.Do(d.Key, "DELETE", "/sandboxes/"+got[0], "", nil)
-		default:
-			t.Errorf("round %d: there are %+v, and %v hold the volume", round, all.Items, got)
-		}
-		d.noneMounted()
-		if pids := Count(t, d.Dir+"/daemon"); pids != 0 {
-			t.Errorf("round %d: %d processes of sandboxes are left", round, pids)
+	const body = `{"name":"a","volumes":[{"name":"data","path":"/data"}]}`
+	ready := func() {
+		if code := d.Do(d.Key, "GET", "/sandboxes/a", "", nil); code == http.StatusNotFound {
+			d.sh(d.box(body).ID, "echo kept > /data/f")
 		}
 	}
+	for _, op := range []struct {
+		call   Call
+		points []failpoint.Point
+		before func()
+	}{
+		{Call{Key: d.Key, Method: "POST", Path: "/sandboxes", Body: body}, stormyOps["create"].points, func() { d.Do(d.Key, "DELETE", "/sandboxes/a", "", nil) }},
+		{Call{Key: d.Key, Method: "DELETE", Path: "/sandboxes/a"}, stormyOps["destroy"].points, ready},
+	} {
+		ready() // so that there is a file to find
+		for _, p := range op.points {
+			op.before()
+			d.Stop()
+			if err := d.StartWith(failpoint.Variable + "=" + string(p) + "=kill"); err != nil {
+				t.Fatalf("%s: %v", p, err)
+			}
+			if a, err := d.Try(op.call); err == nil {
+				t.Fatalf("%s: the daemon lives, and says %d %s", p, a.Code, a.Body)
+			}
+			d.Kill()
+			d.Start()
+			var sb served
+			code, held := d.Do(d.Key, "GET", "/sandboxes/a", "", &sb), d.holders("data")
+			switch {
+			case code == http.StatusNotFound && len(held) == 0:
+				d.noneMounted()
+				if pids := Count(t, d.Dir+"/daemon"); pids != 0 {
+					t.Errorf("%s: %d processes of sandboxes are left", p, pids)
+				}
+				ready()
+			case code != http.StatusOK || sb.Status != "running" || len(held) != 1 || held[0] != sb.ID:
+				t.Fatalf("%s: the sandbox is %d %+v, and %v hold the volume", p, code, sb, held)
+			}
+			d.Do(d.Key, "GET", "/sandboxes/a", "", &sb)
+			if got := d.sh(sb.ID, "cat /data/f && echo >> /data/log"); got.Output != "kept\n" {
+				t.Errorf("%s: the file holds %+v", p, got)
+			}
+		}
+	}
+	d.Do(d.Key, "DELETE", "/sandboxes/a", "", nil)
+	d.noneMounted()
 }
 
 // TestTenantStorage: sandboxes of one tenant share what outlives them, with any user.
@@ -340,4 +350,49 @@ func TestTenantStorage(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(storage, "acme")); !os.IsNotExist(err) {
 		t.Errorf("the storage is left: %v", err)
 	}
+}
+
+// TestVolumeCommands goes through what the command line has for volumes.
+func TestVolumeCommands(t *testing.T) {
+	t.Parallel()
+	d := volumeDaemon(t)
+	must := func(args ...string) string {
+		t.Helper()
+		out := d.Run(args...)
+		if out.Code != 0 {
+			t.Fatalf("%q: %+v", args, out)
+		}
+		return strings.TrimSpace(out.Stdout)
+	}
+	must("volume", "create", "data")
+	a := must("create", "--volume", "data:/data")
+	must("exec", a, "--", "sh", "-c", "echo kept > /data/f; ln -s / /data/l")
+	if out := must("volume", "ls"); !strings.Contains(out, "data") || !strings.Contains(out, a) {
+		t.Errorf("ls: %s", out)
+	}
+	for args, want := range map[string]string{
+		"volume rm data": "is used by", "volume create data": "already", "volume rm none": "not found", "create --volume data": "such as data:/data",
+		"create --volume none:/d": "a volume that you have made", "create --volume data:/d": "is used by",
+	} {
+		if out := d.Run(strings.Fields(args)...); out.Code == 0 || !strings.Contains(out.Stderr, want) {
+			t.Errorf("%s: %+v", args, out)
+		}
+	}
+	archive := filepath.Join(t.TempDir(), "data.tar.gz")
+	must("volume", "backup", "data", "-o", archive)
+	must("volume", "create", "copy")
+	must("volume", "restore", "copy", archive)
+	b := must("create", "--volume", "copy:/c:ro")
+	if out := must("exec", b, "--", "sh", "-c", "cat /c/f; readlink /c/l; touch /c/g || echo refused"); out != "kept\n/\nrefused" {
+		t.Errorf("the copy has %q", out)
+	}
+	if out := must("volume", "inspect", "copy"); !strings.Contains(out, `"used"`) {
+		t.Errorf("inspect: %s", out)
+	}
+	must("rm", a, b)
+	must("volume", "rm", "data", "copy")
+	if out := must("volume", "ls", "-q"); out != "" {
+		t.Errorf("left: %s", out)
+	}
+	d.noneMounted()
 }

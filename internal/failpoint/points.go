@@ -14,6 +14,7 @@ const (
 
 	CreateRecorded Point = "create.recorded" // in the store; nothing is made
 	CreateImage    Point = "create.image"    // its image is locked
+	CreateVolumes  Point = "create.volumes"  // its volumes are held and mounted, if it has any
 	CreateBox      Point = "create.box"      // the back end's directory and record are there
 	EngineGroup    Point = "engine.group"    // control groups are there, also in a start
 	EngineBooted   Point = "engine.booted"   // the process is there and no record names it, also in a start
@@ -42,6 +43,7 @@ const (
 	EngineKilled    Point = "engine.killed"    // the process is dead; groups and state are there, also in a stop
 	DestroyCleared  Point = "destroy.cleared"  // its directory alone is left
 	DestroyRemoved  Point = "destroy.removed"  // nothing is left on the host
+	DestroyReleased Point = "destroy.released" // its volumes are free
 	DestroyBuried   Point = "destroy.buried"   // the store has the tombstone; nobody was told
 
 	ExecBegin   Point = "exec.begin"   // the agent knows nothing of it
@@ -56,10 +58,10 @@ const (
 // All are all points.
 var All = []Point{
 	StoreBegin, StoreCommit, StoreCommitted,
-	CreateRecorded, CreateImage, CreateBox, EngineGroup, EngineBooted, CreateCreated, CreateAgent, CreateMade, CreateRunning,
+	CreateRecorded, CreateImage, CreateVolumes, CreateBox, EngineGroup, EngineBooted, CreateCreated, CreateAgent, CreateMade, CreateRunning,
 	StopRecorded, StopKilled, StopWritten, StopSaved, StopSealed, StopFreed, StopStopped,
 	StartRecorded, StartBegun, StartRestored, StartKeyed, StartApplied, StartRan, StartRunning,
-	DestroyRecorded, EngineKilled, DestroyCleared, DestroyRemoved, DestroyBuried,
+	DestroyRecorded, EngineKilled, DestroyCleared, DestroyRemoved, DestroyReleased, DestroyBuried,
 	ExecBegin, ExecStarted, ExecEnded,
 	UploadBegin, UploadPart, UploadSent,
 }

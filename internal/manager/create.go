@@ -233,6 +233,9 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	}
 	rec := b.snapshot()
 	mounts, unbounded, err := m.acquire(ctx, &rec)
+	if err == nil {
+		err = failpoint.CreateVolumes.Hit()
+	}
 	if err != nil {
 		return err
 	}

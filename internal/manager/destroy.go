@@ -95,6 +95,9 @@ func (m *Manager) end(ctx context.Context, b *box) (err error) {
 	if err := m.releaseStorage(ctx, b); err != nil {
 		return fmt.Errorf("release what the sandbox used: %w", err)
 	}
+	if err := failpoint.DestroyReleased.Hit(); err != nil {
+		return err
+	}
 	if err := m.bury(ctx, b, why); err != nil {
 		return err
 	}

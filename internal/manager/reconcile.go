@@ -78,6 +78,7 @@ func (m *Manager) recover(ctx context.Context, b *box, info runtime.Info) error 
 		return nil
 	}
 	m.hold(ctx, b)
+	m.holdStorage(ctx, b)
 	switch rec.Status {
 	case sandbox.Stopping:
 		return m.resumeStop(ctx, b, info)

@@ -80,6 +80,19 @@ func (m *Manager) acquire(ctx context.Context, sb *sandbox.Sandbox) (mounts []ru
 	return mounts, unbounded, nil
 }
 
+// holdStorage goes on with the use of what outlives a sandbox that was there
+// before. [Holds] has given it back already, unless the store did not know of the
+// sandbox. One that runs goes on without it, too: it has its files open.
+func (m *Manager) holdStorage(ctx context.Context, b *box) {
+	sb := b.snapshot()
+	if m.opts.Volumes == nil {
+		return
+	}
+	if _, _, err := m.acquire(ctx, &sb); err != nil {
+		m.log.Error("hold the volumes of a sandbox", "sandbox", sb.Short, "error", err)
+	}
+}
+
 // releaseStorage ends a sandbox's use of what outlives it, and removes its
 // tenant's storage if that was asked for. The sandbox must be gone from the back
 // end. It may be repeated.
@@ -88,6 +101,7 @@ func (m *Manager) releaseStorage(ctx context.Context, b *box) error {
 		return nil
 	}
 	sb := b.snapshot()
+	b.noteDrop(&sb) // a full disk may have kept it out of the record
 	var errs []error
 	for _, v := range sb.Volumes {
 		errs = append(errs, m.opts.Volumes.Release(ctx, sb.Owner, v.Name, sb.UID))

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -64,8 +65,15 @@ func checkSource(source string, uid, gid uint32) error {
 	if err := checkDir(source); err != nil {
 		return err
 	}
-	return Reachable(source, uid, gid)
+	err := Reachable(source, uid, gid)
+	if errdefs.IsFailedPrecondition(err) {
+		err = errors.Join(err, errClosed)
+	}
+	return err
 }
+
+// errClosed is what callers are told, who are not to see the host's paths.
+var errClosed = sandbox.Refuse(errdefs.ErrFailedPrecondition, "sandboxes can't reach the volumes of this server: a directory above them is closed; agentbox doctor says which")
 
 // Reachable reports a directory to which the user uid with the group gid can't
 // go, because of one above it: FailedPrecondition. There must be no links on the
@@ -80,8 +88,7 @@ func Reachable(dir string, uid, gid uint32) error {
 			return err
 		}
 		if !mayPass(fi, uid, gid) {
-			closed := sandbox.Refuse(errdefs.ErrFailedPrecondition, "sandboxes can't reach the volumes of this server: a directory above them is closed; agentbox doctor says which")
-			return fmt.Errorf("user %d, as which sandboxes run, can't go through %s; chmod o+x would let it: %w", uid, at, closed)
+			return fmt.Errorf("user %d, as which sandboxes run, can't go through %s: %w", uid, at, errdefs.ErrFailedPrecondition)
 		}
 		if at == filepath.Dir(at) {
 			return nil

@@ -2,9 +2,11 @@ package server
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"time"
 )
 
@@ -38,8 +40,19 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.metrics.received.Add(float64(n))
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		err = &brokenBody{err}
+	}
 	return n, err
 }
+
+// brokenBody is the error of a body that its sender broke off, or wrote wrongly.
+type brokenBody struct{ err error }
+
+func (e *brokenBody) Error() string { return "read the body: " + e.err.Error() }
+
+// Unwrap is what went wrong with the connection.
+func (e *brokenBody) Unwrap() error { return e.err }
 
 func (route *Route) maxBody() int64 {
 	if route.MaxBody > 0 {

@@ -321,3 +321,25 @@ func TestHTTP2(t *testing.T) {
 		}
 	}
 }
+
+// TestBrokenBody: a body that breaks off, or has no form, is its sender's error.
+func TestBrokenBody(t *testing.T) {
+	w := start(t, auth.Policy{NoAuth: true}, server.Options{}, server.Route{Pattern: "POST /json", Handler: echo}, server.Route{Pattern: "POST /stream", Stream: true, Handler: echo})
+	for _, path := range []string{"/json", "/stream"} {
+		for _, rest := range []string{"Transfer-Encoding: chunked\r\n\r\nzz\r\n", "Transfer-Encoding: chunked\r\n\r\n5\r\nab", "Content-Length: 9\r\n\r\nab"} {
+			conn := w.raw()
+			if _, err := io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\n"+rest); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			if got := status(t, conn); got != 400 {
+				t.Errorf("%s, %q: %d", path, rest, got)
+			}
+		}
+	}
+	if strings.Contains(w.log.String(), "level=ERROR") {
+		t.Errorf("it counts as the server's error: %s", w.log.String())
+	}
+}

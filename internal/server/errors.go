@@ -163,6 +163,7 @@ func ofDomain(err error) *Problem {
 		draining *sandbox.DrainingError
 		held     *sandbox.VolumeHeldError
 		rate     *auth.RateError
+		broken   *brokenBody
 	)
 	switch {
 	case errors.As(err, &invalid):
@@ -194,6 +195,8 @@ func ofDomain(err error) *Problem {
 		return NewProblem(CodeUnavailable, draining.Error()).RetryAfter(draining.RetryAfter)
 	case errors.As(err, &rate):
 		return NewProblem(CodeRateLimited, "").RetryAfter(rate.After)
+	case errors.As(err, &broken):
+		return NewProblem(CodeInvalidRequest, "the body did not arrive whole")
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func open(ctx context.Context, path string) (_ *Store, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if s.w, err = sql.Open("sqlite", dsn(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)")); err != nil {
+	if s.w, err = sql.Open("sqlite", dsn(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", "secure_delete(1)")); err != nil {
 		return nil, err
 	}
 	s.w.SetMaxOpenConns(1)

@@ -20,7 +20,7 @@ func (s *Store) Bury(ctx context.Context, dead sandbox.Tombstone, ev *sandbox.Ev
 	if err != nil {
 		return fmt.Errorf("encode a tombstone: %w", err)
 	}
-	return s.write(ctx, "bury sandbox "+dead.Short, func(t tx) error {
+	err = s.write(ctx, "bury sandbox "+dead.Short, func(t tx) error {
 		if err := t.exec("DELETE FROM sandboxes WHERE uid = ?", dead.UID); err != nil {
 			return err
 		}
@@ -43,6 +43,17 @@ func (s *Store) Bury(ctx context.Context, dead sandbox.Tombstone, ev *sandbox.Ev
 		}
 		return t.event(ev)
 	})
+	if err == nil {
+		s.wipe(ctx)
+	}
+	return err
+}
+
+// wipe takes what was deleted out of the write-ahead log: the environment of a
+// sandbox, which may hold secrets, ends with it. What a reader holds up is left to
+// the next time.
+func (s *Store) wipe(ctx context.Context) {
+	_, _ = s.w.ExecContext(context.WithoutCancel(ctx), "PRAGMA wal_checkpoint(TRUNCATE)")
 }
 
 // Tombstone finds what is left of an owner's sandbox by any of its ids, the

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"archive/tar"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -22,13 +23,15 @@ func UnpackFile(r io.Reader, path string, maxBytes int64) error {
 	if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
 		return fmt.Errorf("read the sandbox's archive: %w", err)
 	}
-	if h.Typeflag != tar.TypeReg {
+	if h.Typeflag != tar.TypeReg || sparse(h) {
 		return fmt.Errorf("%s is no regular file", shown(h.Name))
 	}
 	if h.Size > maxBytes {
 		return fmt.Errorf("%w: %s has %d bytes", ErrBounds, shown(h.Name), h.Size)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".agentbox-*")
+	// Not by CreateTemp and Chmod: the caller's umask holds for what a guest chose.
+	temp := filepath.Join(filepath.Dir(path), ".agentbox-"+rand.Text())
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, h.FileInfo().Mode().Perm()|0o600)
 	if err != nil {
 		var at *fs.PathError
 		if errors.As(err, &at) {
@@ -44,7 +47,7 @@ func UnpackFile(r io.Reader, path string, maxBytes int64) error {
 			err = nil
 		}
 	}
-	if err = errors.Join(err, f.Chmod(h.FileInfo().Mode().Perm()|0o600), f.Close()); err != nil {
+	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	if err := os.Rename(f.Name(), path); err != nil {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -13,11 +14,19 @@ import (
 // is written through it, and only then it is known where it leads.
 type link struct{ name, target string }
 
-const leadsOut = "a link that leads out of the directory"
+const (
+	leadsOut = "a link that leads out of the directory"
+	// What stands before such a .. may become a link later, by another copy.
+	mayLeadOut = "a link that leads out of the directory or may come to do so: .. stands behind a name"
+)
 
 func (u *unpacker) link(h *tar.Header, name string) {
 	if path.IsAbs(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname)) {
 		u.skips.Add(h.Name, leadsOut)
+		return
+	}
+	if backAfterName(h.Linkname) {
+		u.skips.Add(h.Name, mayLeadOut)
 		return
 	}
 	if u.linkBytes += len(name) + len(h.Linkname); u.linkBytes > maxLinkBytes {
@@ -25,6 +34,24 @@ func (u *unpacker) link(h *tar.Header, name string) {
 		return
 	}
 	u.links = append(u.links, link{name, h.Linkname})
+}
+
+// backAfterName tells whether .. comes after a name: where that leads depends on
+// what the name is.
+func backAfterName(target string) bool {
+	named := false
+	for e := range strings.SplitSeq(target, "/") {
+		switch e {
+		case "..":
+			if named {
+				return true
+			}
+		case "", ".":
+		default:
+			named = true
+		}
+	}
+	return false
 }
 
 // makeLinks makes the links and takes those back that together lead out, such as
@@ -52,14 +79,14 @@ func (u *unpacker) makeLinks() {
 }
 
 func (u *unpacker) makeLink(l link) error {
-	if err := u.root.MkdirAll(path.Dir(l.name), 0o755); err != nil {
+	if err := u.mkdirs(path.Dir(l.name)); err != nil {
 		return err
 	}
 	// It replaces a file as a file does, never a directory.
 	if i, err := u.root.Lstat(l.name); err == nil && i.IsDir() {
 		return &fs.PathError{Op: "symlink", Path: l.name, Err: syscall.EEXIST}
 	}
-	if err := u.root.Remove(l.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := u.remove(l.name); err != nil {
 		return err
 	}
 	return u.root.Symlink(l.target, l.name)

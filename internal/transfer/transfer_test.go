@@ -220,6 +220,94 @@ func TestUnpackBounds(t *testing.T) {
 	}
 }
 
+// Names of entries tell of directories, too: their number and depth are bounded.
+func TestUnpackDirectories(t *testing.T) {
+	reg := func(name string) *tar.Header {
+		return &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: 3}
+	}
+	dst := t.TempDir()
+	deep := strings.Repeat("d/", 100_000) + "f"
+	dir := &tar.Header{Name: strings.Repeat("e/", 50_000), Typeflag: tar.TypeDir, Mode: 0o755}
+	link := &tar.Header{Name: strings.Repeat("l/", 50_000) + "l", Typeflag: tar.TypeSymlink, Linkname: "x"}
+	skipped, err := transfer.Unpack(bytes.NewReader(archive(t, reg(deep), dir, link, reg("ok"))), dst, transfer.Options{Links: true})
+	if names, _ := os.ReadDir(dst); err != nil || len(skipped) != 3 || len(names) != 1 {
+		t.Errorf("%d left out, %d names, %v", len(skipped), len(names), err)
+	}
+	var many []*tar.Header
+	for i := range 10 {
+		many = append(many, reg(fmt.Sprintf("%d/%sf", i, strings.Repeat("d/", 100))))
+	}
+	if _, err := transfer.Unpack(bytes.NewReader(archive(t, many...)), t.TempDir(), transfer.Options{Entries: 500}); !errors.Is(err, transfer.ErrBounds) {
+		t.Errorf("1,000 directories of 10 entries: %v", err)
+	}
+	if skipped, err := transfer.Unpack(bytes.NewReader(archive(t, many...)), t.TempDir(), transfer.Options{Entries: 1010}); err != nil || len(skipped) > 0 {
+		t.Errorf("as many as may be: %q, %v", skipped, err)
+	}
+}
+
+// A link that leads to nothing yet can't be made to lead out by a later copy.
+func TestUnpackLinksInTwoSteps(t *testing.T) {
+	link := func(name, to string) *tar.Header {
+		return &tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: to}
+	}
+	outer := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(outer, "outside"), []byte("canary"), 0o600))
+	dst := filepath.Join(outer, "dst")
+	for _, in := range [][]byte{
+		archive(t, link("b", "a/../outside"), link("s/c", "../a/x/../../outside"), link("d", "a/.."), link("good", "a/y"), link("s/up", "../good")),
+		archive(t, link("a", ".")),
+		archive(t, link("a", "s")),
+	} {
+		_, err := transfer.Unpack(bytes.NewReader(in), dst, transfer.Options{Links: true})
+		must(t, err)
+		noWayOut(t, dst, "")
+		if b, err := os.ReadFile(filepath.Join(dst, "b")); err == nil {
+			t.Errorf("the link reads %q", b)
+		}
+	}
+	if to, err := os.Readlink(filepath.Join(dst, "s/up")); err != nil || to != "../good" {
+		t.Errorf("an ordinary link: %q, %v", to, err)
+	}
+}
+
+// A few bytes can't stand for a file that fills the disk.
+func TestUnpackSparse(t *testing.T) {
+	sparse := &tar.Header{Name: "GNUSparseFile.0/s", Typeflag: tar.TypeReg, Mode: 0o644, Size: 3}
+	b := archive(t, sparse)
+	// What package tar does not write: the file's real size and where its data is.
+	var records string
+	for _, r := range []string{"GNU.sparse.major=0", "GNU.sparse.minor=1", "GNU.sparse.size=8589934592", "GNU.sparse.numblocks=1", "GNU.sparse.map=0,3"} {
+		records += fmt.Sprintf("%d %s\n", len(r)+4, r)
+	}
+	var x bytes.Buffer
+	w := tar.NewWriter(&x)
+	must(t, w.WriteHeader(&tar.Header{Name: "x", Typeflag: tar.TypeReg, Size: int64(len(records))}))
+	_, err := w.Write([]byte(records))
+	must(t, err)
+	must(t, w.Flush())
+	pax := x.Bytes()
+	pax[156] = tar.TypeXHeader
+	checksum(pax[:512])
+	dst := t.TempDir()
+	skipped, err := transfer.Unpack(bytes.NewReader(append(pax, b...)), dst, transfer.Options{})
+	if err != nil || len(skipped) != 1 || !strings.Contains(skipped[0], "a sparse entry") {
+		t.Errorf("%q, %v", skipped, err)
+	}
+	if err := transfer.UnpackFile(bytes.NewReader(append(pax, b...)), filepath.Join(dst, "f"), 0); err == nil {
+		t.Error("a sparse file is taken")
+	}
+}
+
+// checksum sets that of a header.
+func checksum(h []byte) {
+	copy(h[148:156], "        ")
+	sum := 0
+	for _, b := range h {
+		sum += int(b)
+	}
+	copy(h[148:156], fmt.Sprintf("%06o\x00 ", sum))
+}
+
 func FuzzUnpack(f *testing.F) {
 	f.Add(archive(f, &tar.Header{Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: ".."}, &tar.Header{Name: "m", Typeflag: tar.TypeSymlink, Linkname: "d/l/../x"}))
 	f.Add(archive(f, &tar.Header{Name: "a", Typeflag: tar.TypeReg, Mode: 0o644, Size: 3}))

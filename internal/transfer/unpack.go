@@ -15,7 +15,7 @@ import (
 // Options say what Unpack takes.
 type Options struct {
 	Bytes   int64 // of file content, at most. 0: DefaultBytes
-	Entries int   // at most. 0: DefaultEntries
+	Entries int   // at most, and as many directories that only names of entries tell of. 0: DefaultEntries
 	// Links keeps symbolic links that lead to a place in the directory, there or
 	// not. Without it, as for others, they are left out.
 	Links bool
@@ -55,7 +55,7 @@ func Unpack(r io.Reader, dir string, o Options) (skipped []string, err error) {
 		return nil, fmt.Errorf("open the output directory: %w", err)
 	}
 	defer root.Close()
-	u := unpacker{root: root, left: o.Bytes, keepLinks: o.Links}
+	u := unpacker{root: root, left: o.Bytes, dirs: o.Entries, keepLinks: o.Links}
 	tr := tar.NewReader(r)
 	for n := 0; ; n++ {
 		h, err := tr.Next()
@@ -78,6 +78,8 @@ func Unpack(r io.Reader, dir string, o Options) (skipped []string, err error) {
 type unpacker struct {
 	root      *os.Root
 	left      int64
+	dirs      int    // that may still be made on the way to entries
+	last      string // directory that is known to be there
 	skips     Skips
 	keepLinks bool
 	links     []link
@@ -107,12 +109,17 @@ func (u *unpacker) take(h *tar.Header, data io.Reader) error {
 		u.skips.Add(h.Name, "the name leads out of the directory")
 		return nil
 	}
+	switch {
+	case strings.Count(name, "/") >= maxLevels:
+		u.skips.Add(h.Name, fmt.Sprintf("it lies more than %d directories deep", maxLevels))
+		return nil
+	case sparse(h):
+		u.skips.Add(h.Name, "a sparse entry, which stands for more than is sent")
+		return nil
+	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		if err := u.root.MkdirAll(name, 0o755); err != nil {
-			u.skips.Add(h.Name, Reason(err))
-		}
-		return nil
+		return u.skip(h, u.mkdirs(name))
 	case tar.TypeReg:
 		return u.file(h, name, data)
 	case tar.TypeSymlink:
@@ -132,23 +139,76 @@ func (u *unpacker) file(h *tar.Header, name string, data io.Reader) error {
 		return fmt.Errorf("%w: %s would pass the limit of the collected bytes", ErrBounds, shown(h.Name))
 	}
 	u.left -= h.Size
-	if err := u.root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		u.skips.Add(h.Name, Reason(err))
-		return nil
+	if err := u.mkdirs(path.Dir(name)); err != nil {
+		return u.skip(h, err)
 	}
 	// A new file each time: an entry must not write through an earlier one.
-	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		u.skips.Add(h.Name, Reason(err))
-		return nil
+	if err := u.remove(name); err != nil {
+		return u.skip(h, err)
 	}
 	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, h.FileInfo().Mode().Perm()|0o600)
 	if err != nil {
-		u.skips.Add(h.Name, Reason(err))
-		return nil
+		return u.skip(h, err)
 	}
 	_, err = io.Copy(f, data)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", shown(name), err)
 	}
 	return nil
+}
+
+// skip notes that an entry could not be made, unless err is a bound.
+func (u *unpacker) skip(h *tar.Header, err error) error {
+	if err == nil || errors.Is(err, ErrBounds) {
+		return err
+	}
+	u.skips.Add(h.Name, Reason(err))
+	return nil
+}
+
+// remove makes room for an entry.
+func (u *unpacker) remove(name string) error {
+	u.last = ""
+	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// maxLevels is how deep a name may lead: deeper than any project, and far from
+// what makes a tree hard to remove again. One name of an archive could hold
+// 500,000.
+const maxLevels = 256
+
+// mkdirs makes a directory and those above it, as long as there may be more.
+func (u *unpacker) mkdirs(name string) error {
+	if name == u.last || name == "." {
+		return nil
+	}
+	if i, err := u.root.Stat(name); err == nil && i.IsDir() {
+		u.last = name
+		return nil
+	}
+	if err := u.mkdirs(path.Dir(name)); err != nil {
+		return err
+	}
+	if u.dirs--; u.dirs < 0 {
+		return fmt.Errorf("%w: there are too many directories", ErrBounds)
+	}
+	if err := u.root.Mkdir(name, 0o755); err != nil {
+		return err
+	}
+	u.last = name
+	return nil
+}
+
+// sparse tells whether some hundred bytes of the archive may stand for any number
+// of a file's.
+func sparse(h *tar.Header) bool {
+	for k := range h.PAXRecords {
+		if strings.HasPrefix(k, "GNU.sparse.") {
+			return true
+		}
+	}
+	return h.Typeflag == tar.TypeGNUSparse
 }

@@ -39,9 +39,13 @@ func (v *Volumes) Backup(ctx context.Context, owner, name string, w io.Writer, b
 	return skipped, nil
 }
 
+// archiver begins the name of who holds a volume while it is backed up or
+// restored, in the place of a sandbox's id.
+const archiver = "archive "
+
 // with calls f while a volume's tree is open.
 func (v *Volumes) with(ctx context.Context, owner, name string, m mode, f func(tree string) error) (err error) {
-	holder := "archive " + ids.Hex(idBytes)
+	holder := archiver + ids.Hex(idBytes)
 	vol, tree, err := v.take(ctx, owner, name, holder, m)
 	if err != nil {
 		return err

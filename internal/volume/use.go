@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -186,7 +187,7 @@ func (v *Volumes) drop(vol sandbox.Volume, u *use, holder string) error {
 	return nil
 }
 
-// Holders lists who uses a volume, sorted.
+// Holders lists the sandboxes that use a volume, sorted.
 func (v *Volumes) Holders(ctx context.Context, owner, name string) ([]string, error) {
 	vol, u, err := v.ready(ctx, owner, name)
 	if err != nil {
@@ -199,7 +200,9 @@ func (v *Volumes) Holders(ctx context.Context, owner, name string) ([]string, er
 func (u *use) holders() []string {
 	all := []string{}
 	for who := range u.by {
-		all = append(all, who)
+		if !strings.HasPrefix(who, archiver) {
+			all = append(all, who)
+		}
 	}
 	slices.Sort(all)
 	return all

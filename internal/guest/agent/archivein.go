@@ -34,7 +34,8 @@ const (
 	// maxOverhead is what an archive may hold beyond its files' content: half a
 	// million headers and more.
 	maxOverhead = 1 << 30
-	// maxLevels is how many elements a name may have. Deeper trees are legal but
+	// maxLevels is how many elements a name of an archive may have, in both
+	// directions. Deeper trees are legal but
 	// slow to walk, and no project has them.
 	maxLevels = 256
 )

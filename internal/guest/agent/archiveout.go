@@ -133,7 +133,11 @@ func (t *treeOut) tree() error {
 	}
 	w := &walk{fsys: t.below, failed: t.skips.failed}
 	w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
-		if t.exclude.match(rel) {
+		switch {
+		case t.exclude.match(t.ctx, rel):
+			return false, nil
+		case strings.Count(rel, "/") >= maxLevels: // with all names above it, each would take more than the one before
+			t.skips.add(rel, "depth")
 			return false, nil
 		}
 		return t.one(rel, i, func() (File, error) { return t.below.Open(rel, i) })

@@ -53,10 +53,10 @@ func (s *files) glob(ctx context.Context, q *guestv1.GlobRequest) (*guestv1.Glob
 	visit := func(ctx context.Context, t Tree) error {
 		w := &walk{fsys: t, depth: patterns.depth(), failed: left.failed}
 		w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
-			if exclude.match(rel) {
+			if exclude.match(ctx, rel) {
 				return false, nil
 			}
-			if patterns.match(rel) {
+			if patterns.match(ctx, rel) {
 				if a.Truncated = p.full(); a.Truncated != "" {
 					return false, errStop
 				}

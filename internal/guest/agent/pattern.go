@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"regexp"
 	"regexp/syntax"
 	"strings"
@@ -53,9 +54,15 @@ func parseGlobs(field string, patterns []string, names bool) (globs, error) {
 	return gs, nil
 }
 
-func (gs globs) match(rel string) bool {
+// match tells whether a pattern matches; nothing does when ctx has ended. To match
+// the longest path takes one pattern some tenths of a second, and there may be
+// maxPatterns.
+func (gs globs) match(ctx context.Context, rel string) bool {
 	name := rel[strings.LastIndexByte(rel, '/')+1:]
 	for _, g := range gs {
+		if ctx.Err() != nil {
+			return false
+		}
 		if g.name && g.re.MatchString(name) || !g.name && g.re.MatchString(rel) {
 			return true
 		}

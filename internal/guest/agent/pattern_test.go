@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"strings"
 	"testing"
 )
@@ -36,12 +37,12 @@ func TestGlobs(t *testing.T) {
 			continue
 		}
 		for _, name := range strings.Fields(c.match) {
-			if name != "/" && !gs.match(name) {
+			if name != "/" && !gs.match(t.Context(), name) {
 				t.Errorf("%q does not match %q", c.pattern, name)
 			}
 		}
 		for _, name := range strings.Fields(c.not) {
-			if gs.match(name) {
+			if gs.match(t.Context(), name) {
 				t.Errorf("%q matches %q", c.pattern, name)
 			}
 		}
@@ -51,7 +52,7 @@ func TestGlobs(t *testing.T) {
 			t.Errorf("%.20q was taken", bad)
 		}
 	}
-	if gs, _ := parseGlobs("x", []string{"*.go", "a/b"}, true); !gs.match("d/x.go") || !gs.match("a/b") || gs.match("c/a/b") {
+	if gs, _ := parseGlobs("x", []string{"*.go", "a/b"}, true); !gs.match(t.Context(), "d/x.go") || !gs.match(t.Context(), "a/b") || gs.match(t.Context(), "c/a/b") {
 		t.Error("a pattern without a slash is one of names, another one of paths")
 	}
 }
@@ -59,7 +60,7 @@ func TestGlobs(t *testing.T) {
 // Not UTF-8 names are matched byte by byte.
 func TestGlobBytes(t *testing.T) {
 	gs, err := parseGlobs("x", []string{"a?b*"}, false)
-	if err != nil || !gs.match("a\xffb\xfe\xfd") || gs.match("a\xff\xffb") {
+	if err != nil || !gs.match(t.Context(), "a\xffb\xfe\xfd") || gs.match(t.Context(), "a\xff\xffb") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -75,8 +76,24 @@ func FuzzGlob(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if gs.match(name) && gs.depth() > 0 && strings.Count(name, "/") >= gs.depth() {
+		if gs.match(t.Context(), name) && gs.depth() > 0 && strings.Count(name, "/") >= gs.depth() {
 			t.Errorf("%q matches %q, which is deeper", pattern, name)
 		}
 	})
+}
+
+// A call that has run out of time does not go on through all patterns.
+func TestMatchEnds(t *testing.T) {
+	gs, err := parseGlobs("x", []string{"**"}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if !gs.match(ctx, "a") {
+		t.Error("** matches nothing")
+	}
+	cancel()
+	if gs.match(ctx, "a") {
+		t.Error("a pattern was tried after the end")
+	}
 }

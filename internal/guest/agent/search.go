@@ -111,9 +111,9 @@ func (s *searcher) tree(ctx context.Context, t Tree) error {
 	w := &walk{fsys: t, failed: s.skips.failed}
 	w.enter = func(rel string, i *guestv1.FileInfo) (bool, error) {
 		switch {
-		case s.exclude.match(rel):
+		case s.exclude.match(ctx, rel):
 			return false, nil
-		case !isFile(i) || len(s.include) > 0 && !s.include.match(rel):
+		case !isFile(i) || len(s.include) > 0 && !s.include.match(ctx, rel):
 			return true, nil
 		case i.GetSize() > s.maxSize:
 			s.skips.add(rel, "size")

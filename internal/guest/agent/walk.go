@@ -22,7 +22,8 @@ type walk struct {
 	// enter is called for each entry with its path below root, and says whether
 	// to go into a directory.
 	enter func(rel string, i *guestv1.FileInfo) (into bool, err error)
-	// leave is called after what is in a directory, unless it is nil.
+	// leave is called after what is in a directory, unless it is nil. Of the
+	// directory it is told mode and time of change of content only.
 	leave func(rel string, i *guestv1.FileInfo) error
 	// failed decides about entries that can't be examined and directories that
 	// can't be read: the error that it returns ends the walk. Nil: any does. What
@@ -30,11 +31,13 @@ type walk struct {
 	failed func(rel string, err error) error
 
 	stack []level
+	path  string // of the last level; the others' are the beginnings of it
 }
 
-// level is a directory whose entries are visited.
+// level is a directory whose entries are visited. There may be some ten thousand of
+// them, and as much in their paths.
 type level struct {
-	rel   string
+	size  int               // of its path
 	info  *guestv1.FileInfo // nil for the root
 	after string            // last name that was visited
 	names []string
@@ -63,7 +66,7 @@ func (w *walk) run(ctx context.Context, after string) error {
 			done := *top
 			w.stack = w.stack[:len(w.stack)-1]
 			if w.leave != nil && done.info != nil {
-				if err := w.leave(done.rel, done.info); err != nil {
+				if err := w.leave(w.path[:done.size], done.info); err != nil {
 					return err
 				}
 			}
@@ -71,7 +74,7 @@ func (w *walk) run(ctx context.Context, after string) error {
 		}
 		name := top.names[0]
 		top.names, top.after = top.names[1:], name
-		if err := w.visit(join(top.rel, name)); err != nil {
+		if err := w.visit(join(w.path[:top.size], name)); err != nil {
 			return err
 		}
 	}
@@ -81,32 +84,39 @@ func (w *walk) run(ctx context.Context, after string) error {
 // resume fills the stack as it was after the given path had been visited.
 func (w *walk) resume(after string) {
 	name, rest, deeper := strings.Cut(after, "/")
-	w.stack = append(w.stack[:0], level{after: name})
+	w.stack, w.path = append(w.stack[:0], level{after: name}), ""
 	for rel := name; after != ""; rel = join(rel, name) {
 		i, err := w.fsys.Stat(join(w.root, rel), false)
 		if err != nil || !isDir(i) || w.depth > 0 && len(w.stack) >= w.depth {
 			return
 		}
 		if !deeper {
-			w.stack = append(w.stack, level{rel: rel, info: i})
+			w.push(rel, i, "")
 			return
 		}
 		name, rest, deeper = strings.Cut(rest, "/")
-		w.stack = append(w.stack, level{rel: rel, info: i, after: name})
+		w.push(rel, i, name)
 	}
+}
+
+func (w *walk) push(rel string, i *guestv1.FileInfo, after string) {
+	kept := &guestv1.FileInfo{Mode: i.GetMode(), MtimeNs: i.GetMtimeNs()}
+	w.stack = append(w.stack, level{size: len(rel), info: kept, after: after})
+	w.path = rel
 }
 
 func (w *walk) load(l *level) error {
 	var err error
 	l.begun = true
-	l.names, l.more, err = w.fsys.Names(join(w.root, l.rel), l.after, namesAtOnce)
+	rel := w.path[:l.size]
+	l.names, l.more, err = w.fsys.Names(join(w.root, rel), l.after, namesAtOnce)
 	if err != nil {
 		l.names, l.more = nil, false
-		if l.rel == "" {
+		if rel == "" {
 			return err
 		}
 	}
-	return w.fail(l.rel, err)
+	return w.fail(rel, err)
 }
 
 func (w *walk) visit(rel string) error {
@@ -116,7 +126,7 @@ func (w *walk) visit(rel string) error {
 	}
 	into, err := w.enter(rel, i)
 	if err == nil && into && isDir(i) && (w.depth == 0 || len(w.stack) < w.depth) {
-		w.stack = append(w.stack, level{rel: rel, info: i})
+		w.push(rel, i, "")
 	}
 	return err
 }

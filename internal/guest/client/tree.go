@@ -34,6 +34,7 @@ const (
 	SkipDenied SkipReason = "denied" // the user may not read it
 	SkipSize   SkipReason = "size"   // it did not fit
 	SkipCount  SkipReason = "count"  // there were too many before it
+	SkipDepth  SkipReason = "depth"  // it is a directory or file more than 256 levels deep
 )
 
 func skipped(m *guestv1.SkippedList) Skipped {

@@ -41,7 +41,9 @@ type job struct {
 
 const cgroupMount = "/sys/fs/cgroup"
 
-// openCgroups takes over the tree. It fails where there is none of version 2.
+// openCgroups takes over the tree. It fails where there is none of version 2; a
+// sandbox without it does not start, because then a command could leave processes
+// behind that nobody finds.
 func openCgroups() (*cgroups, error) {
 	root, err := unix.Open(cgroupMount, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -53,10 +55,8 @@ func openCgroups() (*cgroups, error) {
 			return nil, fmt.Errorf("make control group %s: %w", dir, err)
 		}
 	}
-	for _, w := range [][2]string{{"agent/cgroup.procs", "0"}, {"cgroup.subtree_control", "+pids"}} {
-		if err := writeAt(root, w[0], w[1]); err != nil {
-			return nil, fmt.Errorf("set up control groups: %w", err)
-		}
+	if err := delegate(root); err != nil {
+		return nil, fmt.Errorf("set up control groups: %w", err)
 	}
 	jobs, err := unix.Openat(root, "jobs", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -69,6 +69,28 @@ func openCgroups() (*cgroups, error) {
 	// Without the right to it, RLIMIT_NPROC is what guest root can't raise.
 	_ = unix.Unmount(cgroupMount, unix.MNT_DETACH)
 	return g, nil
+}
+
+// delegate has the groups below root limit processes, for which none may be in root
+// itself. Besides this process that may be one which the host has just started, to
+// carry a stream in.
+func delegate(root int) (err error) {
+	const tries = 100
+	for range tries {
+		b, err := readAt(root, "cgroup.procs")
+		if err != nil {
+			return err
+		}
+		for _, pid := range bytes.Fields(b) {
+			if err := writeAt(root, "agent/cgroup.procs", string(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+		}
+		if err = writeAt(root, "cgroup.subtree_control", "+pids"); !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+	}
+	return unix.EBUSY
 }
 
 // probe checks that jobs can be made and killed.

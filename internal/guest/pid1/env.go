@@ -4,6 +4,7 @@ package pid1
 
 import (
 	"errors"
+	"fmt"
 	"path"
 	"strings"
 	"syscall"
@@ -106,6 +107,33 @@ func findProgram(s agent.ProcessSpec, dir, search string) (file string, argv []s
 		return "", nil, denied
 	}
 	return "", nil, notFound(name, "command not found")
+}
+
+// Bounds of execve(2), NUL bytes included. gVisor has 2 MiB for arguments and
+// environment each, Linux for both, and neither says which bound was met.
+const (
+	maxString  = 128 << 10 // one of them: MAX_ARG_STRLEN
+	maxStrings = 2 << 20
+)
+
+// mustFit refuses a command that no kernel would take, in words that tell why.
+func mustFit(file string, argv, env []string) error {
+	for _, list := range []struct {
+		what    string
+		strings []string
+	}{{"arguments", argv}, {"variables", env}} {
+		total := 0
+		for _, s := range list.strings {
+			if len(s) >= maxString {
+				return notExecutable(file, fmt.Sprintf("Argument list too long: one of the %s has %d bytes, at most are %d (a file or standard input takes more)", list.what, len(s), maxString-1))
+			}
+			total += len(s) + 1
+		}
+		if total > maxStrings {
+			return notExecutable(file, fmt.Sprintf("Argument list too long: the %s have %d bytes, at most are %d (a file or standard input takes more)", list.what, total, maxStrings))
+		}
+	}
+	return nil
 }
 
 // below is p as seen from dir.

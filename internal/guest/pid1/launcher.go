@@ -103,6 +103,9 @@ func (l *launcher) Start(s agent.ProcessSpec, stdout, stderr io.Writer) (agent.P
 	if err != nil {
 		return nil, err
 	}
+	if err := mustFit(file, argv, env); err != nil {
+		return nil, err
+	}
 	p := &process{l: l, stdout: stdout, stderr: stderr}
 	files, err := p.openFiles(s, id)
 	if err != nil {

@@ -32,7 +32,7 @@ func Init(build string) error {
 	warn(boundSockets())
 	groups, err := openCgroups()
 	if err != nil {
-		warn(err) // commands run without, and /proc shows their trees
+		return err // without them commands could leave processes behind, and exceed the limit of processes as root
 	}
 	u := newUsers()
 	l, err := newLauncher(u, groups)

@@ -237,3 +237,31 @@ func TestSpecialFilesOfTree(t *testing.T) {
 		t.Errorf("left out: %+v", left)
 	}
 }
+
+// An archive has no entries that lie so deep that their names would be most of it,
+// and says so.
+func TestDeepTreeInArchive(t *testing.T) {
+	s, dir := dial(t), t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, strings.Repeat("d/", 400)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.GetArchive(soon(t), dir, client.ArchiveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var all bytes.Buffer
+	n, in := 0, tar.NewReader(io.TeeReader(r, &all))
+	for {
+		if _, err = in.Next(); err != nil {
+			break
+		}
+		n++
+	}
+	if left := r.Skipped(); !errors.Is(err, io.EOF) || n != 256 || left.Total != 1 || left.First[0].Reason != client.SkipDepth {
+		t.Errorf("%d entries, %v, left out %+v", n, err, left)
+	}
+	if err := s.PutArchive(soon(t), t.TempDir(), &all, client.UnpackOptions{}); err != nil {
+		t.Errorf("it can't be unpacked again: %v", err)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -95,7 +96,11 @@ func TestPrograms(t *testing.T) {
 		{"not executable", sandbox.Command{Argv: []string{text}}, 126, "", "Permission denied"},
 		{"interpreter", sandbox.Command{Argv: []string{script}}, 127, "", "interpreter"},
 		{"no directory", sandbox.Command{Argv: []string{"true"}, Dir: "/no/such/dir"}, 126, "", "working directory /no/such/dir"},
-		{"too long", sandbox.Command{Argv: []string{"true", strings.Repeat("x", 200_000)}}, 126, "", "Argument list too long"},
+		{"too long", sandbox.Command{Argv: []string{"true", strings.Repeat("x", 200_000)}}, 126, "", "one of the arguments has 200000 bytes, at most are 131071"},
+		{"too long line", sandbox.Command{Shell: ": " + strings.Repeat("x", 131_072)}, 126, "", "one of the arguments has 131074 bytes"},
+		{"too long variable", sandbox.Command{Argv: []string{"true"}, Env: []string{"A=" + strings.Repeat("x", 131_072)}}, 126, "", "one of the variables has 131074 bytes"},
+		{"too many", sandbox.Command{Argv: slices.Repeat([]string{"true", strings.Repeat("x", 100_000)}, 25)}, 126, "", "the arguments have 2500150 bytes, at most are 2097152"},
+		{"longest", sandbox.Command{Argv: []string{"expr", "length", strings.Repeat("x", 131_071)}}, 0, "131071\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := run(t, s, c.cmd, nil)

@@ -3,6 +3,7 @@
 package pid1
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,11 +19,19 @@ type tree struct {
 	path string // as it was opened, for errors
 	root int
 
-	// Calls come in the order of a walk, so the directory that the last one was
-	// about is kept open for the next.
+	// Calls come in the order of a walk, so the directories that lead to the last
+	// one are kept open for the next: as many as that of a project has, and the
+	// lowest of those of a deeper tree.
 	parent string
-	dir    int
+	dirs   []openDir
 }
+
+// openDir is a directory on the way to tree.parent, of which its path is the first
+// size bytes.
+type openDir struct{ size, fd int }
+
+// maxOpenDirs is how many directories of a tree are kept open.
+const maxOpenDirs = 32
 
 // Tree implements agent.FS.
 func (s *fileSystem) Tree(p string, follow bool) (agent.Tree, error) {
@@ -34,22 +43,23 @@ func (s *fileSystem) Tree(p string, follow bool) (agent.Tree, error) {
 	if err != nil {
 		return nil, s.pathError("open", p, err)
 	}
-	return &treeSystem{fileSystem{users: s.users, tree: &tree{path: s.name(p), root: fd, dir: fd}}}, nil
+	return &treeSystem{fileSystem{users: s.users, tree: &tree{path: s.name(p), root: fd}}}, nil
 }
 
 // treeSystem is a fileSystem that begins at a directory.
 type treeSystem struct{ fileSystem }
 
 func (s *treeSystem) Close() error {
-	s.tree.leave()
+	s.tree.keep(0)
 	return unix.Close(s.tree.root)
 }
 
-func (t *tree) leave() {
-	if t.dir != t.root {
-		_ = unix.Close(t.dir)
+// keep closes all but the first n directories.
+func (t *tree) keep(n int) {
+	for _, d := range t.dirs[n:] {
+		_ = unix.Close(d.fd)
 	}
-	t.parent, t.dir = "", t.root
+	t.dirs = t.dirs[:n]
 }
 
 // at calls f with the directory that p is in and its name there; the directory
@@ -62,48 +72,79 @@ func (t *tree) at(p string, f func(dir int, name string) error) error {
 	if name == ".." || name == "." || name == "" && p != "" {
 		return unix.EINVAL
 	}
-	if parent != t.parent {
-		t.leave()
+	dir, err := t.enter(parent)
+	if err != nil {
+		return err
 	}
-	if parent != t.parent {
-		dir, err := t.open(parent)
-		if err != nil {
-			return err
-		}
-		t.parent, t.dir = parent, dir
-	}
-	return retry(func() error { return f(t.dir, name) })
+	return retry(func() error { return f(dir, name) })
 }
 
-// open opens a directory below the tree's. A path that is longer than the kernel
-// allows is gone in steps.
-func (t *tree) open(p string) (fd int, err error) {
+// enter opens a directory below the tree's, from the lowest one on the way to it
+// that is open.
+func (t *tree) enter(p string) (int, error) {
+	n := len(t.dirs)
+	for ; n > 0; n-- {
+		if size := t.dirs[n-1].size; strings.HasPrefix(p, t.parent[:size]) && (len(p) == size || p[size] == '/') {
+			break
+		}
+	}
+	t.keep(n)
+	t.parent = p
+	from, done := t.root, 0
+	if n > 0 {
+		from, done = t.dirs[n-1].fd, t.dirs[n-1].size
+	}
+	for done < len(p) {
+		rest := strings.TrimLeft(p[done:], "/")
+		step := nextStep(rest)
+		fd, err := openBelow(from, step)
+		if err != nil {
+			return -1, err
+		}
+		if len(t.dirs) == maxOpenDirs {
+			_ = unix.Close(t.dirs[0].fd)
+			t.dirs = slices.Delete(t.dirs, 0, 1)
+		}
+		done = len(p) - len(rest) + len(step)
+		t.dirs = append(t.dirs, openDir{done, fd})
+		from = fd
+	}
+	return from, nil
+}
+
+// nextStep is the part of a path that one system call opens: one name, or, far
+// from the end, as many as a path may have. What is on the way is not kept open
+// then, so some names are left to be opened one by one: a walk comes back to them.
+func nextStep(p string) string {
+	far := strings.Count(p, "/") + 1 - maxOpenDirs/2
+	i := strings.IndexByte(p, '/')
+	switch {
+	case i < 0:
+		return p
+	case far <= 1:
+		return p[:i]
+	}
+	step := p[:min(len(p), unix.PathMax-1)]
+	for strings.Count(step, "/") > far {
+		step = step[:strings.LastIndexByte(step, '/')]
+	}
+	if i := strings.LastIndexByte(step, '/'); i > 0 {
+		return step[:i]
+	}
+	return p[:i] // a name that is too long, which the kernel says
+}
+
+// openBelow opens a directory through no link.
+func openBelow(dir int, p string) (fd int, err error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	}
-	fd = t.root
-	for rest := p; rest != ""; {
-		step := rest
-		if len(step) >= unix.PathMax {
-			if step = step[:strings.LastIndexByte(step[:unix.PathMax], '/')+1]; step == "" {
-				step = rest // a name that is too long, which the kernel says
-			}
-		}
-		rest = rest[len(step):]
-		from := fd
-		err = retry(func() error {
-			fd, err = unix.Openat2(from, step, &how)
-			return err
-		})
-		if from != t.root {
-			_ = unix.Close(from)
-		}
-		if err != nil {
-			return -1, err
-		}
-	}
-	return fd, nil
+	err = retry(func() error {
+		fd, err = unix.Openat2(dir, p, &how)
+		return err
+	})
+	return fd, err
 }
 
 // both is at for calls that take two paths: the second must not close what the

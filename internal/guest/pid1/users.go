@@ -74,7 +74,8 @@ const (
 )
 
 // lookup finds "name", "uid", "name:group" or "uid:gid". A number needs no line
-// in passwd.
+// in passwd; without one and without a group it gets group 0, as it does from
+// Docker: images are made so that any uid with that group can use them.
 func (u *users) lookup(s string) (identity, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -88,7 +89,7 @@ func (u *users) lookup(s string) (identity, error) {
 		if err != nil {
 			return identity{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no user %q", name)
 		}
-		id.uid, id.gid = n, n
+		id.uid = n
 	}
 	if hasGroup {
 		e := find(group, groupName)

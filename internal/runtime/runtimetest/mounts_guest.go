@@ -44,12 +44,12 @@ func testMountHelpers(e *env) {
 	if got := e.helpers(plain); len(got) > 0 {
 		e.Errorf("a sandbox without mounts has processes beside it: %v", got)
 	}
-	ours, err := os.Open(filepath.Join(filepath.Dir(e.shared())))
+	ours, err := os.Open(filepath.Dir(e.shared()))
 	e.ok(err)
 	defer ours.Close()
 	dup, err := syscall.Dup(int(ours.Fd())) // as a careless library leaves one
 	e.ok(err)
-	defer syscall.Close(dup)
+	defer func() { e.ok(syscall.Close(dup)) }()
 	g := e.mounting(runtime.Mount{Source: e.shared(), Path: "/data"}, runtime.Mount{Source: e.shared(), Path: "/more"})
 	g.write("/data/f", "text", client.WriteOptions{})
 	helpers := e.helpers(g.id)

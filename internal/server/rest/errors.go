@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"reflect"
@@ -195,8 +196,11 @@ func missing(msg string) string {
 
 // jsonReason keeps names of Go types out of answers.
 func jsonReason(msg string) string {
-	if strings.HasPrefix(msg, "json: ") {
+	switch {
+	case strings.HasPrefix(msg, "json: "):
 		return "a value does not fit"
+	case msg == io.ErrUnexpectedEOF.Error(), msg == "unexpected end of JSON input":
+		return "it ends too early"
 	}
 	return msg
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	"github.com/danielgtaylor/huma/v2"
 
 	"agentbox/internal/guest/client"
@@ -134,6 +135,10 @@ func (f *fileRoutes) writeArchive(ctx context.Context, c sandbox.Caller, in *wri
 		return nil, err
 	}
 	return nil, f.use(ctx, c, in.ID, writes("unpack", in.Path), func(s *client.Session) error {
-		return s.PutArchive(ctx, in.Path, in.request.Body, client.UnpackOptions{User: in.User, Format: formatOf(packed), Parents: true})
+		err := s.PutArchive(ctx, in.Path, in.request.Body, client.UnpackOptions{User: in.User, Format: formatOf(packed), Parents: true})
+		if told := guestError(err); errdefs.IsResourceExhausted(told) { // no limit that goes by: trying again does not help
+			return server.NewProblem(server.CodeTooLarge, told.Error())
+		}
+		return err
 	})
 }

@@ -119,8 +119,7 @@ func (a *API) unpackVolume(ctx context.Context, c sandbox.Caller, info *volume.I
 		if err != nil {
 			return nil, notArchive(err)
 		}
-		defer z.Close()
-		body = z
+		body = z // it has nothing to close
 	}
 	skipped, err = a.Volumes.Restore(ctx, c.Owner, info.Name, body, volumeBounds(info))
 	return skipped, notArchive(err)
@@ -131,7 +130,7 @@ func notArchive(err error) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, transfer.ErrBounds), errdefs.IsResourceExhausted(err):
-		return sandbox.Refuse(errdefs.ErrResourceExhausted, "the volume is too small for the archive")
+		return server.NewProblem(server.CodeTooLarge, "the volume is too small for the archive")
 	case errors.Is(err, volume.ErrArchive), errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.Is(err, io.ErrUnexpectedEOF):
 		return sandbox.Refuse(errdefs.ErrInvalidArgument, "the body is not a whole archive")
 	}

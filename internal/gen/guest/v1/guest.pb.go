@@ -2145,7 +2145,7 @@ func (*RemoveResponse) Descriptor() ([]byte, []int) {
 }
 
 // Skipped is something in a tree that a call left out, and why: "fifo", "socket",
-// "device", "denied", "size" or "count".
+// "device", "denied", "size", "count" or "depth".
 type Skipped struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`

@@ -221,7 +221,7 @@ func (u users) lookup(s string) (cred, error) {
 		if !ok {
 			return cred{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no group %q", group)
 		}
-		who.gid = g.gid
+		who.gid = g.uid // a group has the number of the user of its name
 	}
 	return who, nil
 }
@@ -233,7 +233,7 @@ func (u users) one(name string) (cred, bool) {
 			return c, true
 		}
 	}
-	return cred{name: name, uid: uint32(id), gid: uint32(id), home: "/"}, err == nil
+	return cred{name: name, uid: uint32(id), home: "/"}, err == nil
 }
 
 // owner reads "user", "user:group" or ":group"; -1 is what is not given.
