@@ -49,5 +49,8 @@ step "end to end, with the real binary"
 # One package at a time: they measure the machine.
 tests -p 1 -count=1 -timeout 30m $(go list ./internal/e2e/... | grep -v /e2e/compat)
 
+step "requests made from the OpenAPI document (the first time installs Schemathesis)"
+scripts/api.sh 1500
+
 step "test suites of real programs (the first time makes their image: a minute or more)"
 scripts/compat.sh ci

@@ -85,7 +85,7 @@ func (b *servedBox) Stat(ctx context.Context, path string) (control.Stat, error)
 
 // GetTree reads a file or a tree as a tar stream.
 func (b *servedBox) GetTree(ctx context.Context, path string) (io.ReadCloser, error) {
-	resp, err := b.r.do(ctx, request{method: http.MethodGet, path: b.path(path, "archive"), header: http.Header{"Accept": {tarType}}})
+	resp, err := b.r.do(ctx, request{method: http.MethodGet, path: b.path(path, "archive"), header: http.Header{"Accept": {tarType}}}) //nolint:bodyclose // servedTree.Close does
 	if err != nil {
 		return nil, err
 	}

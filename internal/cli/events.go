@@ -57,31 +57,27 @@ that another server took it over; oldest first. --follow goes on until it is gon
 
 // followEvents prints a line for each event, also of a server that was away.
 func (a *App) followEvents(ctx context.Context, r *remote, path string, asJSON bool) error {
-	h := http.Header{}
-	for {
-		resp, err := r.comesBack(ctx, request{method: http.MethodGet, path: path + "?follow=1", header: h})
-		if err != nil {
-			return err
+	q := request{method: http.MethodGet, path: path + "?follow=1", header: http.Header{}}
+	take := func(e event) (bool, error) {
+		if e.name == "error" {
+			return false, eventError(e.data)
 		}
-		err = readEvents(resp.Body, func(e event) (bool, error) {
-			if e.name == "error" {
-				return false, eventError(e.data)
-			}
-			h.Set("Last-Event-ID", e.id)
-			var row eventRow
-			if err := json.Unmarshal(e.data, &row); err != nil {
-				return false, fmt.Errorf("read an event of the server: %w", err)
-			}
-			gone := row.Status == "destroyed"
-			if asJSON {
-				return gone, a.printLine(e.data)
-			}
-			return gone, a.printCells(row.cells())
-		})
-		if !goesOn(err) || ctx.Err() != nil {
-			return err
+		q.header.Set("Last-Event-ID", e.id)
+		var row eventRow
+		if err := json.Unmarshal(e.data, &row); err != nil {
+			return false, fmt.Errorf("read an event of the server: %w", err)
 		}
+		gone := row.Status == "destroyed"
+		if asJSON {
+			return gone, a.printLine(e.data)
+		}
+		return gone, a.printCells(row.cells())
 	}
+	err := r.events(ctx, q, take)
+	for goesOn(err) && ctx.Err() == nil {
+		err = r.eventsAgain(ctx, q, take)
+	}
+	return err
 }
 
 // printCells prints one line of a list that goes on.

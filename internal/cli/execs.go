@@ -180,16 +180,15 @@ func (a *App) followLogs(ctx context.Context, r *remote, box, execID string, f *
 		}
 		return e.name == "exit", err
 	}
-	for {
+	output := func() request {
 		h := http.Header{"Accept": {"text/event-stream"}, "Last-Event-Id": {last}}
-		resp, err := r.comesBack(ctx, request{method: http.MethodGet, path: inSandbox(box, "execs", execID, "output") + "?" + query.Encode(), header: h})
-		if err != nil {
-			return err
-		}
-		if err = readEvents(resp.Body, take); !goesOn(err) || ctx.Err() != nil {
-			return err
-		}
+		return request{method: http.MethodGet, path: inSandbox(box, "execs", execID, "output") + "?" + query.Encode(), header: h}
 	}
+	err := r.events(ctx, output(), take)
+	for goesOn(err) && ctx.Err() == nil {
+		err = r.eventsAgain(ctx, output(), take)
+	}
+	return err
 }
 
 func (a *App) killCommand() *cobra.Command {

@@ -121,7 +121,9 @@ func (a *App) filesLs() *cobra.Command {
 	var l listFlags
 	depth := 1
 	cmd := &cobra.Command{
-		Use: "ls SANDBOX [DIR]", Aliases: []string{"list"}, Short: "List a directory", Args: cobra.RangeArgs(1, 2),
+		Use: "ls SANDBOX [DIR]", Aliases: []string{"list"}, Short: "List a directory",
+		Example: "  agentbox files ls dev src\n  agentbox files ls --depth 3 -q dev",
+		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := f.query(second(args))
 			q.Set("depth", strconv.Itoa(depth))
@@ -150,7 +152,9 @@ func (f *listFlags) addPaths(cmd *cobra.Command) {
 func (a *App) filesCat() *cobra.Command {
 	var f filesFlags
 	cmd := &cobra.Command{
-		Use: "cat SANDBOX FILE...", Short: "Write files to standard output, as they are", Args: cobra.MinimumNArgs(2),
+		Use: "cat SANDBOX FILE...", Short: "Write files to standard output, as they are",
+		Example: "  agentbox files cat dev src/main.py | less",
+		Args:    cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.remote(cmd)
 			if err != nil {
@@ -180,8 +184,9 @@ func (a *App) filesWrite() *cobra.Command {
 	var more bool
 	cmd := &cobra.Command{
 		Use: "write SANDBOX FILE", Short: "Write standard input to a file",
-		Long: "Write standard input to a file. Missing directories are made. The file changes when all\nhas come, or not at all, but with --append.",
-		Args: cobra.ExactArgs(2),
+		Long:    "Write standard input to a file. Missing directories are made. The file changes when all\nhas come, or not at all, but with --append.",
+		Example: "  echo hi | agentbox files write --mode 600 dev notes/today.txt",
+		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.remote(cmd)
 			if err != nil {
@@ -212,7 +217,9 @@ func (a *App) filesRm() *cobra.Command {
 	var f filesFlags
 	var recursive bool
 	cmd := &cobra.Command{
-		Use: "rm SANDBOX PATH...", Short: "Remove files and directories", Args: cobra.MinimumNArgs(2),
+		Use: "rm SANDBOX PATH...", Short: "Remove files and directories",
+		Example: "  agentbox files rm -r dev build",
+		Args:    cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.each(cmd, args[1:], func(r *remote, path string) error {
 				q := f.query(path)
@@ -235,7 +242,9 @@ func (a *App) filesMkdir() *cobra.Command {
 		User string `json:"user,omitempty"`
 	}
 	cmd := &cobra.Command{
-		Use: "mkdir SANDBOX DIR...", Short: "Make directories, and those above", Args: cobra.MinimumNArgs(2),
+		Use: "mkdir SANDBOX DIR...", Short: "Make directories, and those above",
+		Example: "  agentbox files mkdir dev src/app src/test",
+		Args:    cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.each(cmd, args[1:], func(r *remote, path string) error {
 				body.Path = path
@@ -256,7 +265,9 @@ func (a *App) filesMv() *cobra.Command {
 		User      string `json:"user,omitempty"`
 	}
 	cmd := &cobra.Command{
-		Use: "mv SANDBOX FROM TO", Short: "Move a file or directory to its new name", Args: cobra.ExactArgs(3),
+		Use: "mv SANDBOX FROM TO", Short: "Move a file or directory to its new name",
+		Example: "  agentbox files mv dev notes.txt notes/today.txt",
+		Args:    cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.remote(cmd)
 			if err != nil {
@@ -276,7 +287,9 @@ func (a *App) filesStat() *cobra.Command {
 	var l listFlags
 	var follow bool
 	cmd := &cobra.Command{
-		Use: "stat SANDBOX PATH...", Short: "Describe files", Args: cobra.MinimumNArgs(2),
+		Use: "stat SANDBOX PATH...", Short: "Describe files",
+		Example: "  agentbox files stat --json dev src/main.py",
+		Args:    cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.remote(cmd)
 			if err != nil {

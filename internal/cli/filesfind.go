@@ -195,11 +195,7 @@ func (a *App) filesWatch() *cobra.Command {
 }
 
 func (a *App) watchFiles(ctx context.Context, r *remote, path string, asJSON bool) error {
-	resp, err := r.send(ctx, http.MethodGet, path, nil)
-	if err != nil {
-		return err
-	}
-	err = readEvents(resp.Body, func(e event) (bool, error) {
+	err := r.events(ctx, request{method: http.MethodGet, path: path}, func(e event) (bool, error) {
 		var c struct {
 			Path string          `json:"path"`
 			Name string          `json:"name"`

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -31,8 +30,6 @@ type following struct {
 }
 
 const (
-	// backWithin is how long a server that went away may take to come back.
-	backWithin = 30 * time.Second
 	// killWithin is how long killing a command may take on the way out.
 	killWithin = 5 * time.Second
 	// patience is how many signals to end a command takes before it is killed.
@@ -50,10 +47,8 @@ func (a *App) follow(ctx context.Context, r *remote, box string, f *execFlags, w
 	}
 	stop := fo.passSignals(ctx, cancel)
 	defer stop()
-	resp, err := r.send(ctx, http.MethodPost, inSandbox(box, "execute", "stream")+"?encoding=base64", w)
-	if err == nil {
-		err = readEvents(resp.Body, func(e event) (bool, error) { return fo.take(ctx, e) })
-	}
+	q := request{method: http.MethodPost, path: inSandbox(box, "execute", "stream") + "?encoding=base64", in: w}
+	err := r.events(ctx, q, func(e event) (bool, error) { return fo.take(ctx, e) })
 	if fo.id() != "" {
 		err = fo.resume(ctx, err)
 	}
@@ -114,21 +109,14 @@ func (f *following) begin(ctx context.Context, execID string) {
 
 // resume goes on with a command whose server went away, if it comes back.
 func (f *following) resume(ctx context.Context, err error) error {
-	hint := fmt.Errorf("the server went away and the command may go on; then its output is in: agentbox logs -f %s %s", f.box, f.id())
-	for said := false; goesOn(err) && ctx.Err() == nil; {
-		if !said {
-			fmt.Fprintf(f.app.Stderr, "agentbox: %v; waiting for it to come back\n", err)
-			said = true
-		}
-		var resp *http.Response
-		if resp, err = f.r.comesBack(ctx, f.output()); err != nil {
-			var refused *apiError
-			if ctx.Err() != nil || errors.As(err, &refused) {
-				return err
-			}
-			return hint
-		}
-		err = readEvents(resp.Body, func(e event) (bool, error) { return f.take(ctx, e) })
+	if goesOn(err) && ctx.Err() == nil {
+		fmt.Fprintf(f.app.Stderr, "agentbox: %v; waiting for it to come back\n", err)
+	}
+	for goesOn(err) && ctx.Err() == nil {
+		err = f.r.eventsAgain(ctx, f.output(), func(e event) (bool, error) { return f.take(ctx, e) })
+	}
+	if isAway(err) {
+		return fmt.Errorf("the server went away and the command may go on; then its output is in: agentbox logs -f %s %s", f.box, f.id())
 	}
 	return err
 }
@@ -140,23 +128,6 @@ func (f *following) output() request {
 		h.Set("Last-Event-ID", f.last)
 	}
 	return request{method: http.MethodGet, path: inSandbox(f.box, "execs", f.id(), "output") + "?encoding=base64", header: h}
-}
-
-// comesBack sends a question until a server that went away answers it.
-func (r *remote) comesBack(ctx context.Context, q request) (*http.Response, error) {
-	for end := time.Now().Add(backWithin); ; {
-		resp, err := r.do(ctx, q)
-		var refused *apiError
-		ready := errors.As(err, &refused) && refused.Code != "unavailable"
-		if err == nil || ready || ctx.Err() != nil || time.Now().After(end) {
-			return resp, err
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
 }
 
 // passSignals gives the command the signals that this process gets.
@@ -194,9 +165,12 @@ func (f *following) passSignal(ctx context.Context, cancel context.CancelCauseFu
 		name = "KILL"
 	}
 	err := f.r.signal(ctx, f.box, id, name, last || s == syscall.SIGINT || s == syscall.SIGQUIT)
-	if last {
+	switch {
+	case last && err != nil:
 		cancel(interrupted{s})
-	} else if err != nil {
+	case last: // its end comes, unless nothing comes any more
+		time.AfterFunc(killWithin, func() { cancel(interrupted{s}) })
+	case err != nil:
 		f.app.warn(fmt.Errorf("pass on %s: %w", name, err))
 	}
 	if n == patience-1 {

@@ -27,8 +27,9 @@ func (a *App) keyCommand() *cobra.Command {
 		Short: "Make, list and revoke the server's API keys",
 		Long: `Make, list and revoke the API keys of the server. This machine's asks its own user and
 root for none; others want an admin's key. A key reaches the sandboxes of one owner.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: "  agentbox key create --owner team-a --name ci\n  agentbox key revoke key_0123456789ab",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.keyCreate(), a.keyList(), a.keyRevoke())
 	return cmd

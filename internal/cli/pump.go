@@ -72,7 +72,7 @@ func (p *pump) send(ctx context.Context, body io.Reader, eof bool) bool {
 			return false
 		}
 		select {
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(backEvery):
 		case <-ctx.Done():
 			return false
 		}

@@ -18,8 +18,9 @@ func (a *App) purgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge",
 		Short: "Remove everything that agentbox keeps on this machine",
-		Long: `Remove what agentbox keeps: sandboxes whose process is gone or whose server is stopped, volumes with all that is
-in them, images, the engine, the data directory, and its cgroups. The storage of tenants stays. It refuses while sandboxes are in use.`,
+		Long: `Remove what agentbox keeps: sandboxes whose process is gone or whose server is stopped,
+volumes with all that is in them, images, the engine, the data directory, and its
+cgroups. The storage of tenants stays. It refuses while sandboxes are in use.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, dir, err := a.local(cmd)

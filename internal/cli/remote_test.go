@@ -128,7 +128,7 @@ func TestErrorsHelp(t *testing.T) {
 	for _, c := range []struct{ key, args, want string }{
 		{"", "ls", "set AGENTBOX_API_KEY"},
 		{"abx_bad", "ls", "was revoked; on the server's machine agentbox key create"},
-		{"abx_good", "get developement", `no sandbox "developement" on the server; did you mean development?`},
+		{"abx_good", "get developmint", `no sandbox "developmint" on the server; did you mean development?`},
 		{"abx_good", "get ba9876543211", "did you mean ba9876543210?"},
 		{"abx_good", "get zzz", "agentbox ls lists them; those of agentbox run are in agentbox ps"},
 		{"abx_good", "get gone", "Sandbox not found (idle)"},
@@ -306,4 +306,20 @@ func TestEvents(t *testing.T) {
 	if goesOn(errors.New("x")) || goesOn(nil) || goesOn(&apiError{Status: 503, Code: "unavailable"}) {
 		t.Error("an answer is no end of a stream")
 	}
+}
+
+// What a server sends, whatever it is, ends in events or in an error.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte("id: 1-0\nevent: stdout\ndata: {\"data_base64\":\"aGk=\"}\n\nevent: exit\ndata: {\"exit_code\":3}\n\n"))
+	f.Add([]byte("event: error\ndata: {\"detail\":[1],\"code\":{}}\n\n"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		a := &App{Stdout: io.Discard, Stderr: io.Discard}
+		fo := &following{app: a}
+		if err := readEvents(io.NopCloser(strings.NewReader(string(body))), func(e event) (bool, error) { return fo.take(t.Context(), e) }); err != nil && err.Error() == "" {
+			t.Error("an error without words")
+		}
+		if e := parseProblem(&http.Response{StatusCode: 500, Status: "500", Header: http.Header{}}, body); e.Text == "" {
+			t.Errorf("%q is an error without words", body)
+		}
+	})
 }

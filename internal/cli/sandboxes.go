@@ -86,8 +86,9 @@ func (a *App) createCommand() *cobra.Command {
 		Use:   "create [IMAGE]",
 		Short: "Make a sandbox on the server and print its id",
 		Long: `Make a sandbox on the server: this machine's, or the one that --url, --profile or
-` + urlVariable + ` names. It stays until it is removed, was idle for too long, or its time is over.
-A command in a sandbox that is gone afterwards is agentbox run, which needs no server.`,
+` + urlVariable + ` names. It stays until it is removed, was idle for too long, or its time
+is over. A command in a sandbox that is gone afterwards is agentbox run, which needs no
+server.`,
 		Example: `  agentbox create --name dev --memory 1g
   agentbox create small --label team=a --lifetime 1h
   agentbox exec "$(agentbox create)" -- uname -a`,

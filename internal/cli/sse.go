@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,6 +55,46 @@ func readEvents(body io.ReadCloser, f func(event) (done bool, err error)) error 
 		return fmt.Errorf("read an event of the server: %w", lines.Err())
 	}
 	return errBroken
+}
+
+// events asks for a stream of events and calls f with each until it is done or fails.
+func (r *remote) events(ctx context.Context, q request, f func(event) (done bool, err error)) error {
+	resp, err := r.do(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return readEvents(resp.Body, f)
+}
+
+// eventsAgain does so at a server that went away and may come back.
+func (r *remote) eventsAgain(ctx context.Context, q request, f func(event) (done bool, err error)) error {
+	for end := time.Now().Add(backWithin); ; {
+		err := r.events(ctx, q, f)
+		if !isAway(err) || ctx.Err() != nil || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(backEvery):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+const (
+	// backWithin is how long a server that went away may take to come back.
+	backWithin = 30 * time.Second
+	// backEvery is how often it is tried.
+	backEvery = 200 * time.Millisecond
+)
+
+// isAway reports whether a request failed because there is no server, or one that
+// is not ready.
+func isAway(err error) bool {
+	var nobody *unreachableError
+	var refused *apiError
+	return errors.As(err, &nobody) || errors.As(err, &refused) && refused.Status != 0 && refused.Code == "unavailable"
 }
 
 // eventError is the error that a stream of events ends with.

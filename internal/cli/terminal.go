@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -123,16 +122,14 @@ func (t *terminal) join(ctx context.Context) (*websocket.Conn, error) {
 func (t *terminal) joinAgain(ctx context.Context) (*websocket.Conn, error) {
 	for end := time.Now().Add(backWithin); ; {
 		ws, err := t.join(ctx)
-		var refused *apiError
-		ready := errors.As(err, &refused) && refused.Code != "unavailable"
 		switch {
-		case err == nil || ready || ctx.Err() != nil:
+		case !isAway(err) || ctx.Err() != nil:
 			return ws, err
 		case time.Now().After(end):
 			return nil, fmt.Errorf("the server went away and the command may go on: agentbox execs %s", t.box)
 		}
 		select {
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(backEvery):
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

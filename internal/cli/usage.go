@@ -77,11 +77,7 @@ func (a *App) streamStats(ctx context.Context, r *remote, box string, asJSON boo
 	if !asJSON {
 		fmt.Fprintf(a.Stdout, line, toAny(usageHeaders)...)
 	}
-	resp, err := r.send(ctx, http.MethodGet, inSandbox(box, "stats")+"?stream=1", nil)
-	if err != nil {
-		return err
-	}
-	return readEvents(resp.Body, func(e event) (bool, error) {
+	return r.events(ctx, request{method: http.MethodGet, path: inSandbox(box, "stats") + "?stream=1"}, func(e event) (bool, error) {
 		var u usageRow
 		switch {
 		case e.name == "error":

@@ -16,7 +16,7 @@ func (r *remote) dial(ctx context.Context, path string, query url.Values) (*webs
 	r.authorize(h)
 	late, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	ws, resp, err := websocket.Dial(late, r.base+apiPrefix+path+"?"+query.Encode(), &websocket.DialOptions{HTTPClient: r.client, HTTPHeader: h})
+	ws, resp, err := websocket.Dial(late, r.base+apiPrefix+path+"?"+query.Encode(), &websocket.DialOptions{HTTPClient: r.client, HTTPHeader: h}) //nolint:bodyclose // its own
 	switch {
 	case err == nil:
 		ws.SetReadLimit(maxMessage)

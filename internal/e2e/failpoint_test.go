@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -344,6 +345,45 @@ func TestF20_ErrorAtEachFailpoint(t *testing.T) {
 			s.Stop()
 			s.Start()
 			op.verify(s, "later", true, true)
+		})
+	}
+}
+
+// TestF20_DestroyAtEachDelay lets each step take its time while the sandbox is
+// destroyed and the same request comes once more: all end well, and nothing is left.
+func TestF20_DestroyAtEachDelay(t *testing.T) {
+	t.Parallel()
+	for name, op := range stormyOps {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &stormy{Daemon: StartDaemon(t), t: t}
+			for _, p := range op.points {
+				op.before(s)
+				s.Stop()
+				if err := s.StartWith(failpoint.Variable + "=" + string(p) + "=delay:200ms*2"); err != nil {
+					t.Fatal(err)
+				}
+				var busy sync.WaitGroup
+				for range 2 {
+					busy.Go(func() {
+						if err := op.do(s); err != nil && !errors.Is(err, errRefused) || err != nil && strings.Contains(err.Error(), " 500 ") {
+							t.Errorf("%s: %v", p, err)
+						}
+					})
+				}
+				time.Sleep(50 * time.Millisecond) // somewhere in the middle
+				for end := time.Now().Add(20*time.Second + Slack()); s.state() != "" && time.Now().Before(end); {
+					_ = s.do(Call{Method: "DELETE", Path: "/sandboxes/a"})
+				}
+				busy.Wait()
+				if s.state() != "" { // it was made after the destroy
+					s.gone()
+				}
+				s.agrees(string(p))
+				if t.Failed() {
+					return
+				}
+			}
 		})
 	}
 }

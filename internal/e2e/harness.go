@@ -135,7 +135,7 @@ func RunWithin(t testing.TB, limit time.Duration, dataDir, stdin string, args ..
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, Binary(t), args...)
-	cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+dataDir)
+	cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+dataDir, "AGENTBOX_PROFILE=local")
 	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -113,3 +113,25 @@ func shell(t *testing.T, lines []string, curlHome string) string {
 	}
 	return string(out)
 }
+
+// TestReadmeFirst does what the README begins with: from a server that runs to the
+// first command over REST.
+func TestReadmeFirst(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, _, _ := strings.Cut(string(text), "\nWithout any server:")
+	d := StartDaemon(t)
+	script := "set -euo pipefail\n"
+	for _, m := range regexp.MustCompile(`(?m)^\$ ((?:bin/agentbox|curl) .*)$`).FindAllStringSubmatch(begin, -1) {
+		line := strings.ReplaceAll(m[1], "bin/agentbox", Binary(t))
+		script += strings.ReplaceAll(line, "/run/agentbox/agentbox.sock", d.Dir+"/agentbox.sock") + "\n"
+	}
+	cmd := exec.Command("bash", "-c", script)
+	cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir, "AGENTBOX_PROFILE=local")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), `"output":"42\n"`) {
+		t.Errorf("%s%s, %v", script, out, err)
+	}
+}

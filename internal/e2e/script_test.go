@@ -45,7 +45,36 @@ func TestCLI(t *testing.T) {
 			env.Setenv("SHARED", shared)
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": cmdCode, "field": cmdField, "refuse": cmdRefuse},
+		Cmds: scriptCommands,
+	})
+}
+
+var scriptCommands = map[string]func(*testscript.TestScript, bool, []string){"code": cmdCode, "field": cmdField, "refuse": cmdRefuse}
+
+// TestServerCLI runs testdata/server: the command line as a client of one daemon.
+// $URL and $KEY are its address and an admin's key; without them the scripts use
+// the local socket. $BOX is a sandbox of the script's own.
+func TestServerCLI(t *testing.T) {
+	t.Parallel()
+	d := StartDaemon(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/server",
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			name := "box-" + filepath.Base(env.WorkDir)
+			if out := d.Run("create", "--name", name); out.Code != 0 {
+				return fmt.Errorf("make a sandbox: %s", out.Stderr)
+			}
+			env.Defer(func() { d.Run("rm", name) })
+			for k, v := range map[string]string{
+				"PATH": filepath.Dir(Binary(t)) + ":" + env.Getenv("PATH"), "AGENTBOX_DATA_DIR": d.Dir, "XDG_CONFIG_HOME": env.WorkDir + "/config",
+				"BOX": name, "DATA": d.Dir, "URL": d.URL, "KEY": d.Key, "IMAGE": Image,
+			} {
+				env.Setenv(k, v)
+			}
+			return nil
+		},
+		Cmds: scriptCommands,
 	})
 }
 

@@ -27,7 +27,7 @@ type Terminal struct {
 func OpenTerminal(t testing.TB, dataDir string, args ...string) *Terminal {
 	t.Helper()
 	cmd := exec.Command(Binary(t), args...)
-	cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+dataDir, "TERM=xterm")
+	cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+dataDir, "AGENTBOX_PROFILE=local", "TERM=xterm")
 	f, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: 120, Rows: 40})
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ package image
 import (
 	"fmt"
 	"regexp"
+	"sync"
 	"time"
 
 	"agentbox/internal/image/oci"
@@ -77,11 +78,12 @@ const AgentPath = "/.agentbox/guest"
 // of the user "user" in the images that agentbox makes.
 const UserID = 1000
 
-// validName is what an image may be called: it is a file name, too.
-var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+// validName is what an image may be called: it is a file name, too. It is compiled
+// when it is needed: its many repetitions take a millisecond of a program's start.
+var validName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`) })
 
 func checkName(name string) error {
-	if !validName.MatchString(name) {
+	if !validName().MatchString(name) {
 		return fmt.Errorf("invalid image name %.150q: letters, digits, '.', '_' and '-' are allowed: %w", name, errdefs.ErrInvalidArgument)
 	}
 	return nil

@@ -44,7 +44,7 @@ func (o LoadOptions) withDefaults() (LoadOptions, error) {
 // local name as it stands, or a reference in its full form. A digest in it is a
 // promise, which only the image of that digest keeps.
 func fullName(name, digest string) (string, error) {
-	if validName.MatchString(name) {
+	if validName().MatchString(name) {
 		return name, nil
 	}
 	ref, err := oci.ParseRef(name)

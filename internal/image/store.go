@@ -149,7 +149,7 @@ func (r record) plausible() bool {
 // stands, or a reference whose full form is a name.
 func (s *Store) find(name string) (record, error) {
 	var err error
-	if validName.MatchString(name) {
+	if validName().MatchString(name) {
 		var r record
 		if r, err = s.record(name); !errdefs.IsNotFound(err) {
 			return r, err
@@ -174,7 +174,7 @@ func howToGet(name string) string {
 	switch {
 	case HasRecipe(name):
 		return "agentbox images build " + name
-	case validName.MatchString(name):
+	case validName().MatchString(name):
 		return "agentbox images build " + name + " --recipe FILE, or load or pull it"
 	}
 	return "agentbox images pull " + name

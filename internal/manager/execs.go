@@ -67,10 +67,12 @@ func (m *Manager) SignalExec(ctx context.Context, c sandbox.Caller, id, execID s
 	return l.Session().SignalExec(ctx, execID, signal, tree)
 }
 
-// WriteExec writes to the input of a command that runs, and ends it with eof.
+// WriteExec writes to the input of a command that runs, and ends it with eof. It
+// returns when the command's input has taken all, so that what comes next comes
+// behind it.
 func (m *Manager) WriteExec(ctx context.Context, c sandbox.Caller, id, execID string, r io.Reader, eof bool) error {
-	return m.visit(ctx, c, id, execID, func(e *Exec) error {
-		w := e.Stdin()
+	return m.visit(ctx, c, id, execID, func(p *client.Process) error {
+		w := p.Stdin()
 		if _, err := io.Copy(w, r); err != nil {
 			return err
 		}
@@ -83,11 +85,12 @@ func (m *Manager) WriteExec(ctx context.Context, c sandbox.Caller, id, execID st
 
 // ResizeExec sets the size of a command's terminal.
 func (m *Manager) ResizeExec(ctx context.Context, c sandbox.Caller, id, execID string, cols, rows uint16) error {
-	return m.visit(ctx, c, id, execID, func(e *Exec) error { return e.Resize(cols, rows) })
+	return m.visit(ctx, c, id, execID, func(p *client.Process) error { return p.Resize(cols, rows) })
 }
 
-// visit attaches to a command that runs, for one thing to be done with it.
-func (m *Manager) visit(ctx context.Context, c sandbox.Caller, id, execID string, f func(*Exec) error) error {
+// visit attaches to a command that runs, for one thing to be done with it. Others
+// wait for the command's end.
+func (m *Manager) visit(ctx context.Context, c sandbox.Caller, id, execID string, f func(*client.Process) error) error {
 	info, err := m.ExecInfo(ctx, c, id, execID, false)
 	if err != nil {
 		return err
@@ -95,12 +98,20 @@ func (m *Manager) visit(ctx context.Context, c sandbox.Caller, id, execID string
 	if info.Result.Outcome != sandbox.Running {
 		return fmt.Errorf("exec %s has ended: %w", execID, errdefs.ErrFailedPrecondition)
 	}
-	e, err := m.Attach(ctx, c, id, execID, info.StdoutEnd, info.StderrEnd, client.Output{Stdout: io.Discard, Stderr: io.Discard})
+	l, err := m.Acquire(ctx, c, id)
 	if err != nil {
 		return err
 	}
-	defer e.Abandon()
-	return f(e)
+	defer l.Release()
+	p, err := l.Session().Attach(ctx, execID, info.StdoutEnd, info.StderrEnd, client.Output{Stdout: io.Discard, Stderr: io.Discard})
+	if err != nil {
+		return m.explain(l, err)
+	}
+	if err := f(p); err != nil {
+		p.Abandon()
+		return err
+	}
+	return p.Leave(ctx)
 }
 
 // Stream names an output stream of a command.

@@ -337,6 +337,21 @@ func (p *Process) Detach() error {
 // returns an error.
 func (p *Process) Abandon() { p.abandon() }
 
+// Leave ends this client's part when the guest has taken all input that was sent,
+// or the command has ended. The command's OnDisconnect then says what becomes of
+// it, unless others follow it. When ctx ends first, input may be lost.
+func (p *Process) Leave(ctx context.Context) error {
+	p.stopDeadline()
+	_ = p.conn.Close() // ends our direction only: the guest ends its own behind the last frame
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		p.abandon()
+		return fmt.Errorf("leave exec %s: %w", p.id, context.Cause(ctx))
+	}
+}
+
 // abandon drops the stream: for the guest, its client has gone.
 func (p *Process) abandon() {
 	p.stopDeadline()
@@ -347,10 +362,12 @@ func (p *Process) send(t guest.FrameType, b []byte) error {
 	p.write.Lock()
 	defer p.write.Unlock()
 	if err := guest.WriteFrame(p.conn, t, b); err != nil {
+		// A command that ended closes its stream, and its result is still on the way
+		// to be read.
 		select {
 		case <-p.done:
 			return fmt.Errorf("write to exec %s: %w", p.id, errEnded)
-		default:
+		case <-time.After(hostGrace):
 			return fmt.Errorf("write to exec %s: %w: %w", p.id, errdefs.ErrUnavailable, err)
 		}
 	}

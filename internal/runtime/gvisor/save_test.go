@@ -40,8 +40,18 @@ func TestDamagedSave(t *testing.T) {
 		}
 		whole, err := os.ReadFile(f)
 		b.ok(err)
+		// The ends, the borders of blocks and pages, and anywhere.
+		places := []int{0, len(whole) - 1}
+		for _, border := range []int{512, 4096, len(whole) / 4096 * 4096} {
+			places = append(places, border-1, border)
+		}
 		for range 12 {
-			at := rand.IntN(len(whole))
+			places = append(places, rand.IntN(len(whole)))
+		}
+		for _, at := range places {
+			if at < 0 || at >= len(whole) {
+				continue
+			}
 			changed := bytes.Clone(whole)
 			changed[at] ^= 1 << rand.IntN(8)
 			b.refuses(f, changed, "a bit of byte %d changed", at)

@@ -40,7 +40,7 @@ func testStops(t *testing.T, f Factory) {
 }
 
 // fidelity are things that files can be. Each has a place of its own, where make
-// runs once and show before and after two stops; what it prints must stay.
+// runs once and show before and after each of 20 stops; what it prints must stay.
 var fidelity = []struct{ name, make, show string }{
 	{"content", "head -c 300001 /dev/urandom >f; : >empty", "sha256sum f empty"},
 	{"owners", "touch f g; mkdir d; ln -s x l; chown 1234:60000 f; chown 0:65535 d; chown -h 7:8 l; chown 65535:1 g", "stat -c '%n %u %g' f g d l"},
@@ -137,20 +137,25 @@ var lost = []struct{ name, make, gone string }{
 
 func testFidelity(g *guest) {
 	place := func(i int) string { return fmt.Sprintf("mkdir -p /root/%d; cd /root/%d\n", i, i) }
-	before := make([]string, len(fidelity))
+	// All at once: many stops have to fit into a test.
+	show := ""
 	for i, c := range fidelity {
 		g.root(place(i) + c.make)
-		before[i] = g.root(place(i) + c.show)
+		show += fmt.Sprintf("echo '=== %s'\n(%s%s) || echo '=== it failed'\n", c.name, place(i), c.show)
+	}
+	before := strings.Split(g.root(show), "=== ")
+	if len(before) != len(fidelity)+1 {
+		g.Fatalf("%d places were shown: %q", len(before)-1, before)
 	}
 	for _, c := range lost {
 		g.root(c.make)
 	}
 	free := g.root("df -k / | awk 'NR==2 {print $3}'")
-	for range 2 {
+	for range 20 {
 		g.restart()
-		for i, c := range fidelity {
-			if got := g.root(place(i) + c.show); got != before[i] {
-				g.Errorf("%s: was\n%.2000s\nis\n%.2000s", c.name, before[i], got)
+		for i, got := range strings.Split(g.root(show), "=== ") {
+			if i >= len(before) || got != before[i] {
+				g.Fatalf("was\n%.2000s\nis\n%.2000s", before[min(i, len(before)-1)], got)
 			}
 		}
 		for _, c := range lost {

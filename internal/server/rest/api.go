@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
@@ -158,16 +159,34 @@ func route[I, O any](a *API, op huma.Operation, r server.Route, f func(ctx conte
 		op.Security = []map[string][]string{}
 	}
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
-		out, err := f(ctx, server.Caller(ctx), in)
+		c := server.Caller(ctx)
+		out, err := f(ctx, c, in)
 		var form *FormProblem
 		if errors.As(err, &form) {
 			return nil, form
 		}
 		if err != nil {
-			return nil, server.Explain(ctx, err)
+			return nil, server.Explain(ctx, a.ended(ctx, c, in, err))
 		}
 		return out, nil
 	})
+}
+
+// ended tells of a sandbox that stopped or went while something was done in it,
+// rather than of what broke by that.
+func (a *API) ended(ctx context.Context, c sandbox.Caller, in any, err error) error {
+	at, ok := in.(interface{ sandboxID() string })
+	if !ok || !errdefs.IsUnavailable(err) || ctx.Err() != nil {
+		return err
+	}
+	sb, look := a.Sandboxes.Get(ctx, c, at.sandboxID())
+	switch {
+	case look != nil:
+		return look
+	case sb.Status != sandbox.Live:
+		return &sandbox.StateError{Short: sb.Short, Status: sb.Status, Text: sandbox.NotRunning}
+	}
+	return err
 }
 
 // schemaOf refers to the schema of a type, for an answer that an operation's types

@@ -320,3 +320,65 @@ func TestHeartbeat(t *testing.T) {
 		t.Error("a silent stream sends nothing")
 	}
 }
+
+// TestOpenStdin: a command's input goes on behind what came with the request, and
+// ends when somebody says so.
+func TestOpenStdin(t *testing.T) {
+	w := start(t)
+	box := w.box()
+	id := read[rest.ExecResult](t, w.in("POST", box+"/execute", `{"command":"cat; echo end","detach":true,"open_stdin":true,"stdin":"a"}`, 202)).ExecID
+	for _, part := range []string{"b", "c"} {
+		for read[rest.Exec](t, w.in("GET", box+"/execs/"+id, "", 200)).Stdout.End == 0 { // what came with the request is first
+			time.Sleep(10 * time.Millisecond)
+		}
+		if resp, text := w.send("POST", box+"/execs/"+id+"/stdin", strings.NewReader(part), nil); resp.StatusCode != 204 {
+			t.Errorf("stdin: %d %s", resp.StatusCode, text)
+		}
+	}
+	if resp, text := w.send("POST", box+"/execs/"+id+"/stdin?eof=1", strings.NewReader("\n"), nil); resp.StatusCode != 204 {
+		t.Errorf("end of stdin: %d %s", resp.StatusCode, text)
+	}
+	if e := read[rest.Exec](t, w.in("POST", box+"/execs/"+id+"/wait", "", 200)); e.Result == nil || e.Result.Stdout != "abc\nend\n" {
+		t.Errorf("it has %+v", e.Result)
+	}
+	s := w.stream("POST", box+"/execute/stream", `{"command":"cat","open_stdin":true}`, nil)
+	id = read[map[string]string](t, s.next().data)["exec_id"]
+	if resp, text := w.send("POST", box+"/execs/"+id+"/stdin?eof=1", strings.NewReader("late"), nil); resp.StatusCode != 204 {
+		t.Errorf("stdin of a stream: %d %s", resp.StatusCode, text)
+	}
+	if out, last, _ := s.collect([2]int64{}); out[0] != "late" || last.name != "exit" {
+		t.Errorf("the stream has %q, %+v", out, last)
+	}
+	if p := w.problem(w.user, "POST", strings.TrimPrefix(box, "/api/v1")+"/execute", `{"command":"cat","open_stdin":true}`, 400, server.CodeInvalidValue); p.Field != "open_stdin" {
+		t.Errorf("with nobody to write: %+v", p)
+	}
+}
+
+// TestOnDisconnect: what a command that nobody follows does is what its client
+// asked for.
+func TestOnDisconnect(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	w := start(t)
+	box := w.box()
+	begin := func(body string) string {
+		return read[rest.ExecResult](t, w.in("POST", box+"/execute", body, 202)).ExecID
+	}
+	goes := begin(`{"command":"sleep 600","detach":true,"on_disconnect":"kill"}`)
+	stays := begin(`{"command":"sleep 600","detach":true}`)
+	e := read[rest.Exec](t, w.in("POST", box+"/execs/"+goes+"/wait?timeout=60", "", 200))
+	if e.Result == nil || *e.Result.ExitCode != 137 {
+		t.Errorf("nobody follows it: %+v", e)
+	}
+	if e := read[rest.Exec](t, w.in("GET", box+"/execs/"+stays, "", 200)); e.State != "running" {
+		t.Errorf("it was to stay: %+v", e)
+	}
+	s := w.stream("POST", box+"/execute/stream", `{"command":"sleep 600","on_disconnect":"keep"}`, nil)
+	kept := read[map[string]string](t, s.next().data)["exec_id"]
+	s.close()
+	waiting := begin(`{"command":"sleep 600","detach":true,"on_disconnect":"kill"}`) // is gone when the kept one would be, too
+	w.in("POST", box+"/execs/"+waiting+"/wait?timeout=60", "", 200)
+	if e := read[rest.Exec](t, w.in("GET", box+"/execs/"+kept, "", 200)); e.State != "running" {
+		t.Errorf("its stream ended: %+v", e)
+	}
+	w.in("POST", box+"/execute", `{"command":"true","on_disconnect":"maybe"}`, 400)
+}

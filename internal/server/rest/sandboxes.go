@@ -39,6 +39,8 @@ type SandboxID struct {
 	ID string `path:"id" maxLength:"128" doc:"The sandbox: its id, short id, label or name."`
 }
 
+func (s *SandboxID) sandboxID() string { return s.ID }
+
 type listInput struct {
 	Page
 	Label  []string `query:"label,explode" maxItems:"64" doc:"Only with this label, NAME=VALUE; more than one: with all of them."`
