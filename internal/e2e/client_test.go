@@ -133,7 +133,7 @@ type follower struct {
 	errs  lockedBuffer
 }
 
-func (d *Daemon) talk(args ...string) *follower {
+func (d *Daemon) launch(args ...string) *follower {
 	d.t.Helper()
 	c := &follower{Cmd: exec.Command(Binary(d.t), args...)}
 	c.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir, "AGENTBOX_PROFILE=local")
@@ -179,8 +179,8 @@ func TestServerComesBack(t *testing.T) {
 	if out := d.Run("create", "--name", "dev"); out.Code != 0 {
 		t.Fatalf("create: %+v", out)
 	}
-	follows := d.talk("exec", "dev", "--", "sh", "-c", "echo 1; echo e >&2; until [ -e go ]; do sleep 0.1; done; echo 2; exit 5")
-	talks := d.talk("exec", "-i", "dev", "--", "sh", "-c", "while read x; do echo got $x; done; echo end; exit 6")
+	follows := d.launch("exec", "dev", "--", "sh", "-c", "echo 1; echo e >&2; until [ -e go ]; do sleep 0.1; done; echo 2; exit 5")
+	talks := d.launch("exec", "-i", "dev", "--", "sh", "-c", "while read x; do echo got $x; done; echo end; exit 6")
 	follows.expect(t, "1")
 	fmt.Fprintln(talks.in, "a")
 	talks.expect(t, "got a")
@@ -223,7 +223,7 @@ func TestServerForward(t *testing.T) {
 	if out := d.Run("create", "--name", "dev"); out.Code != 0 {
 		t.Fatalf("create: %+v", out)
 	}
-	forward := d.talk("forward", "dev", "0:7000")
+	forward := d.launch("forward", "dev", "0:7000")
 	if !forward.lines.Scan() {
 		t.Fatal(forward.errs.String())
 	}
