@@ -45,8 +45,9 @@ type execFlags struct {
 const (
 	// exitTimeout is the status after a time limit, as timeout(1) has it.
 	exitTimeout = 124
-	// maxStdin bounds input that is sent as a part of a request, in bytes.
-	maxStdin = 32 << 20
+	// maxStdin bounds input that is sent as a part of a request, in bytes: in base64 it
+	// must fit into the 16 MiB that a server takes.
+	maxStdin = 11 << 20
 )
 
 func (a *App) execCommand() *cobra.Command {

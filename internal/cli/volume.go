@@ -138,7 +138,7 @@ func (a *App) volumeRemove() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm NAME...",
 		Short: "Remove volumes with all that is in them",
-		Long:  "Remove volumes with all that is in them. One that a sandbox has, running or stopped, is not removed.",
+		Long:  "Remove volumes with all that is in them. One that a sandbox has, running or stopped, is\nnot removed.",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return a.each(cmd, names, func(r *remote, name string) error {
@@ -217,8 +217,9 @@ func (a *App) volumeRestore() *cobra.Command {
 	return &cobra.Command{
 		Use:   "restore NAME FILE",
 		Short: "Unpack a tar into a volume",
-		Long: `Unpack a tar, or a tar.gz whose name ends in .gz, into a volume; FILE - is a tar on standard
-input. No sandbox may have the volume. What is there stays unless the archive has the same name.`,
+		Long: `Unpack a tar, or a tar.gz whose name ends in .gz, into a volume; FILE - is a tar on
+standard input. No sandbox may have the volume. What is there stays unless the archive has
+the same name.`,
 		Example: "  agentbox volume create copy && agentbox volume restore copy data.tar.gz",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -55,8 +55,10 @@ func TestServerShell(t *testing.T) {
 	if err := pty.Setsize(m.File, &pty.Winsize{Cols: 90, Rows: 30}); err != nil {
 		t.Fatal(err)
 	}
-	m.Type("until stty size | grep '30 90'; do sleep 0.1; done; sleep 1000\r")
+	m.Type("until stty size | grep '30 90'; do sleep 0.1; done\r")
 	m.Expect("\r30 90")
+	m.Type("sh -c 'echo now asl''eep; exec sleep 1000'\r")
+	m.Expect("now asleep")
 	m.Type("\x03")
 	m.Type("echo status $?\r")
 	m.Expect("status 130")

@@ -19,7 +19,7 @@ type answer struct {
 	err error
 }
 
-func (d *Daemon) begin(c Call) <-chan answer {
+func (d *Daemon) inBackground(c Call) <-chan answer {
 	c.Key = d.Key
 	out := make(chan answer, 1)
 	go func() {
@@ -47,8 +47,8 @@ func TestF09_LongCommand(t *testing.T) {
 	d := StartDaemon(t, "--http-stop-grace", "8s")
 	d.Do(d.Key, "POST", "/sandboxes", `{"name":"a"}`, nil)
 	url := d.URL
-	short := d.begin(Call{Method: "POST", Path: "/sandboxes/a/execute", Body: `{"command":"echo begun >short; while ! test -e end; do sleep 0.05; done; echo short"}`})
-	long := d.begin(Call{Method: "POST", Path: "/sandboxes/a/execute", Body: `{"command":"echo begun >long; while ! test -e after; do sleep 0.05; done; echo long; exit 7"}`})
+	short := d.inBackground(Call{Method: "POST", Path: "/sandboxes/a/execute", Body: `{"command":"echo begun >short; while ! test -e end; do sleep 0.05; done; echo short"}`})
+	long := d.inBackground(Call{Method: "POST", Path: "/sandboxes/a/execute", Body: `{"command":"echo begun >long; while ! test -e after; do sleep 0.05; done; echo long; exit 7"}`})
 	d.waitFor("both commands run", func() bool {
 		var res executed
 		d.Do(d.Key, "POST", "/sandboxes/a/execute", `{"command":"test -e short && test -e long"}`, &res)
@@ -67,13 +67,13 @@ func TestF09_LongCommand(t *testing.T) {
 	}
 	d.waitFor("it is not ready", func() bool { return ready() == http.StatusServiceUnavailable })
 	for _, path := range []string{"/sandboxes", "/sandboxes/a/start"} {
-		a := <-d.begin(Call{Method: "POST", Path: path, Body: "{}"})
+		a := <-d.inBackground(Call{Method: "POST", Path: path, Body: "{}"})
 		if a.err != nil || a.Code != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d %s, Retry-After %q, %v", path, a.Code, a.Body, a.Header.Get("Retry-After"), a.err)
 		}
 	}
 	// What is there may still be used, until the grace is over.
-	if a := <-d.begin(Call{Method: "POST", Path: "/sandboxes/a/execute", Body: `{"command":"touch end"}`}); a.err != nil || a.Code != http.StatusOK {
+	if a := <-d.inBackground(Call{Method: "POST", Path: "/sandboxes/a/execute", Body: `{"command":"touch end"}`}); a.err != nil || a.Code != http.StatusOK {
 		t.Errorf("a command meanwhile: %d %s, %v", a.Code, a.Body, a.err)
 	}
 	if a := <-short; a.err != nil || !strings.Contains(string(a.Body), `"output":"short\n"`) {

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -76,7 +75,8 @@ func (m *Manager) StartOnce(ctx context.Context, c sandbox.Caller, id string, cm
 	}
 	e.again, e.once, e.request = again, once, request
 	if err := failpoint.ExecStarted.Hit(); err != nil {
-		return nil, errors.Join(err, e.Detach())
+		_ = e.Detach() // it may have ended
+		return nil, err
 	}
 	if cmd.Background {
 		return e, e.Detach()
