@@ -25,13 +25,16 @@ func TestReadmeServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := StartDaemon(t, args...)
+			if err := os.Chmod(d.Dir, 0o711); err != nil { // sandboxes go through it to their volumes
+				t.Fatal(err)
+			}
 			script := []string{"shopt -s expand_aliases"}
 			for _, line := range lines {
 				if strings.HasPrefix(line, "make run") { // it runs
 					continue
 				}
 				line = strings.NewReplacer("bin/agentbox", "AGENTBOX_DATA_DIR="+d.Dir+" "+Binary(t), "abx_…", d.Key, "http://127.0.0.1:8700", d.URL,
-					"curl -sS", "curl -sS --fail-with-body").Replace(line)
+					"curl -sS", "curl -sS --fail-with-body", "-o data.tar.gz", "-o "+filepath.Join(d.Dir, "data.tar.gz")).Replace(line)
 				script = append(script, "echo '>' "+strings.Fields(line)[0], line)
 			}
 			out := shell(t, script, "")
