@@ -50,3 +50,55 @@ func TestIdempotency(t *testing.T) {
 		t.Errorf("a day later: %q, %v", before, err)
 	}
 }
+
+// TestRepeatables: what was begun stays known, in whatever order those who ask for
+// it are done.
+func TestRepeatables(t *testing.T) {
+	s := open(t, path(t))
+	r := sandbox.Repeatable{Owner: "acme", Key: "k", Request: []byte{1}, Made: "e1", Created: t0}
+	look := func() *sandbox.Repeatable {
+		t.Helper()
+		before, err := s.Recall(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return before
+	}
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	remember := func() {
+		t.Helper()
+		if before, err := s.Remember(t.Context(), r); err != nil || before != nil {
+			t.Fatal(before, err)
+		}
+	}
+	remember()
+	do(s.Unlearn(t.Context(), r))
+	if look() != nil {
+		t.Error("what failed is known")
+	}
+	remember()
+	do(s.Unlearn(t.Context(), r)) // one of two failed, before the other one could tell
+	do(s.Answer(t.Context(), r))
+	do(s.Unlearn(t.Context(), r)) // or after
+	if b := look(); b == nil || !b.Begun || b.Made != "e1" || len(b.Answer) != 0 {
+		t.Errorf("what was begun is known as %+v", b)
+	}
+	answered := r
+	answered.Answer = []byte("a")
+	do(s.Answer(t.Context(), answered))
+	do(s.Answer(t.Context(), r))
+	if b := look(); b == nil || string(b.Answer) != "a" {
+		t.Errorf("what was answered is known as %+v", b)
+	}
+	other := r
+	other.Request, other.Answer = []byte{2}, []byte("b")
+	do(s.Answer(t.Context(), other))
+	if b := look(); b == nil || string(b.Answer) != "a" {
+		t.Errorf("after another request with the key: %+v", b)
+	}
+}

@@ -35,17 +35,22 @@ func (s *Store) Recall(ctx context.Context, r sandbox.Repeatable) (*sandbox.Repe
 }
 
 // Answer records that what a request asked for was begun, and its answer if it
-// has one.
+// has one. It does so also for a request that was forgotten meanwhile, because
+// another one of its kind failed; a key that another request has since is left
+// alone. An answer that is there stays when none is given.
 func (s *Store) Answer(ctx context.Context, r sandbox.Repeatable) error {
+	const upsert = `INSERT INTO idempotency (owner, key, request, uid, created, begun, answer) VALUES (?, ?, ?, ?, ?, 1, ?)
+		ON CONFLICT (owner, key) DO UPDATE SET begun = 1, answer = coalesce(excluded.answer, answer) WHERE request = excluded.request`
 	return s.write(ctx, "record an answer", func(t tx) error {
-		return t.exec("UPDATE idempotency SET begun = 1, answer = ? WHERE owner = ? AND key = ? AND request = ?", r.Answer, r.Owner, r.Key, r.Request)
+		return t.exec(upsert, r.Owner, r.Key, r.Request, r.Made, nanos(r.Created), r.Answer)
 	})
 }
 
 // Unlearn forgets a request of which nothing came, so that its key is free again.
+// One that was begun stays.
 func (s *Store) Unlearn(ctx context.Context, r sandbox.Repeatable) error {
 	return s.write(ctx, "forget a request", func(t tx) error {
-		return t.exec("DELETE FROM idempotency WHERE owner = ? AND key = ? AND request = ?", r.Owner, r.Key, r.Request)
+		return t.exec("DELETE FROM idempotency WHERE owner = ? AND key = ? AND request = ? AND begun = 0", r.Owner, r.Key, r.Request)
 	})
 }
 
