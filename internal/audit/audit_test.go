@@ -107,6 +107,28 @@ func TestQuery(t *testing.T) {
 	}
 }
 
+// TestSinceEnds: what is older than asked for is not read to its end.
+func TestSinceEnds(t *testing.T) {
+	l := open(t, t.TempDir(), audit.Options{})
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	details := map[string]string{}
+	for i := range 16 {
+		details[fmt.Sprint(i)] = strings.Repeat("x", 1000)
+	}
+	for range 640 { // 10 MiB, more than one query reads
+		write(t, l, audit.Record{Time: at, Action: audit.Exec, Owner: "a", RequestID: "old", Details: details})
+	}
+	write(t, l,
+		audit.Record{Time: at.Add(time.Hour), Owner: "a", RequestID: "1"},
+		audit.Record{Time: at.Add(time.Hour - time.Second), Owner: "a", RequestID: "0"}, // it was written late
+		audit.Record{Time: at.Add(time.Hour), Owner: "a", RequestID: "2"},
+	)
+	p, err := l.Query(t.Context(), audit.Query{Owner: "a", Since: at.Add(time.Hour)})
+	if err != nil || len(p.Records) != 2 || p.Records[0].RequestID != "2" || p.Records[1].RequestID != "1" || p.Next != "" {
+		t.Errorf("%d records, then %q, %v", len(p.Records), p.Next, err)
+	}
+}
+
 // TestRotation wants the newest records, in order, in a bounded number of
 // files that nobody else can read.
 func TestRotation(t *testing.T) {

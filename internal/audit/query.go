@@ -37,6 +37,9 @@ const (
 	maxLimit     = 1_000
 	// window is read at once and holds at least one whole record.
 	window = 1 << 20
+	// disorder is how much older than a record the one after it may be: the time of
+	// a record is the action's end, and it is written a little later.
+	disorder = time.Minute
 	// maxWindows bounds what one query reads.
 	maxWindows = 8
 )
@@ -52,6 +55,7 @@ func (l *Log) Query(ctx context.Context, q Query) (Page, error) {
 		return Page{}, err
 	}
 	var page Page
+	over := false // the rest is older than what is wanted
 	for range maxWindows {
 		if err := ctx.Err(); err != nil {
 			return Page{}, err
@@ -60,9 +64,13 @@ func (l *Log) Query(ctx context.Context, q Query) (Page, error) {
 			if q.matches(r) {
 				page.Records = append(page.Records, r)
 			}
-			return len(page.Records) == q.Limit
+			over = !q.OldestFirst && !q.Since.IsZero() && r.Time.Before(q.Since.Add(-disorder))
+			return over || len(page.Records) == q.Limit
 		}); err != nil {
 			return Page{}, fmt.Errorf("read the audit log: %w", err)
+		}
+		if over {
+			return page, nil
 		}
 		if len(page.Records) == q.Limit {
 			break
