@@ -124,6 +124,61 @@ func TestInteractive(t *testing.T) {
 	}
 }
 
+// TestDetachBehindInput: a command that takes no input does not hold up who leaves
+// it.
+func TestDetachBehindInput(t *testing.T) {
+	s := newGuest(t).connect(nil, nil)
+	p, err := s.Start(ctx(t), "h", sandbox.Command{Argv: []string{"hang"}, Stdin: true, OnDisconnect: sandbox.Keep}, client.Output{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrote, written := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(written)
+		for {
+			if _, err := p.Stdin().Write(make([]byte, 64<<10)); err != nil {
+				return
+			}
+			wrote <- struct{}{}
+		}
+	}()
+	for stuck := false; !stuck; { // if it only looks so, this tests nothing and fails nothing
+		select {
+		case <-wrote:
+		case <-time.After(200 * time.Millisecond):
+			stuck = true
+		}
+	}
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_ = p.Detach() // what is in its way is lost
+	}()
+	for {
+		select {
+		case <-wrote:
+			continue
+		case <-left:
+		case <-time.After(30 * time.Second):
+			t.Error("it waits for the command to take its input")
+			p.Abandon()
+			<-left
+		}
+		break
+	}
+	for {
+		select {
+		case <-wrote:
+			continue
+		case <-written:
+		}
+		break
+	}
+	if err := s.SignalExec(ctx(t), "h", 9, true); err != nil {
+		t.Errorf("end the command: %v", err)
+	}
+}
+
 func TestKill(t *testing.T) {
 	s := newGuest(t).connect(nil, nil)
 	for _, c := range []struct {

@@ -322,8 +322,11 @@ func (p *Process) Resize(cols, rows uint16) error {
 	return p.send(guest.FrameResize, b)
 }
 
-// Detach leaves the command running, whatever its OnDisconnect says.
+// Detach leaves the command running, whatever its OnDisconnect says. When input
+// that the command does not take is in the way for longer than hostGrace, that
+// input is lost, and OnDisconnect says what becomes of the command.
 func (p *Process) Detach() error {
+	_ = p.conn.SetWriteDeadline(time.Now().Add(hostGrace)) // else send fails at once
 	err := p.send(guest.FrameDetach, nil)
 	p.abandon()
 	if errors.Is(err, errEnded) {
