@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"agentbox/internal/audit"
 	"agentbox/internal/auth"
 	"agentbox/internal/sandbox"
 )
@@ -16,11 +15,6 @@ import (
 // Gate decides about each request; auth.Gate is one.
 type Gate interface {
 	Enter(r *http.Request, a auth.Access) (sandbox.Caller, error)
-}
-
-// Recorder takes audit records; audit.Log is one.
-type Recorder interface {
-	Write(audit.Record) error
 }
 
 // Route is one thing that the server can do.
@@ -55,7 +49,7 @@ type Router struct {
 	mux      *http.ServeMux
 	routes   []Route
 	gate     Gate
-	recorder Recorder
+	refusals *refusals
 	draining <-chan struct{}
 	// retryAfter is told to those who come while the server stops.
 	retryAfter time.Duration
@@ -150,12 +144,8 @@ func (rt *Router) unrouted(w http.ResponseWriter, r *http.Request, p *Problem) {
 // refuse answers somebody who may not, and records it.
 func (rt *Router) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := ProblemOf(err)
-	if rt.recorder != nil && (p.Code == CodeUnauthenticated || p.Code == CodeForbidden) {
-		err := rt.recorder.Write(audit.Record{
-			Action: audit.AuthRefused, RequestID: RequestID(r.Context()), Result: string(p.Code),
-			Details: map[string]string{"method": r.Method, "path": r.URL.Path, "from": r.RemoteAddr, "why": p.Detail},
-		})
-		if err != nil {
+	if p.Code == CodeUnauthenticated || p.Code == CodeForbidden {
+		if err := rt.refusals.record(r, p); err != nil {
 			LogError(r.Context(), err)
 		}
 	}

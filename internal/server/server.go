@@ -85,7 +85,7 @@ type Server struct {
 func New(opts Options) *Server {
 	opts.setDefaults()
 	s := &Server{opts: opts, log: opts.Log, metrics: opts.Metrics, draining: make(chan struct{})}
-	s.router = &Router{mux: http.NewServeMux(), gate: opts.Gate, recorder: opts.Recorder, draining: s.draining, retryAfter: opts.StopGrace}
+	s.router = &Router{mux: http.NewServeMux(), gate: opts.Gate, refusals: newRefusals(opts.Recorder), draining: s.draining, retryAfter: opts.StopGrace}
 	s.flight.gauge = s.metrics.inFlight
 	s.addOwnRoutes()
 	return s
@@ -139,7 +139,8 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	}
 	<-gctx.Done()
 	s.stop(hs, func() { cut(&sandbox.DrainingError{RetryAfter: s.opts.StopGrace}) })
-	return g.Wait()
+	err := g.Wait()
+	return errors.Join(err, s.router.refusals.end())
 }
 
 // stop ends a server whose time has come, or a listener of which broke.

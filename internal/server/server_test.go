@@ -338,7 +338,15 @@ func TestWEB01_NoStateChange(t *testing.T) {
 	if resp.StatusCode != 204 || resp.Header.Get("Access-Control-Allow-Origin") != "https://app.example" || !strings.Contains(resp.Header.Get("Access-Control-Allow-Headers"), "X-API-Key") {
 		t.Errorf("preflight of an allowed origin: %d %v", resp.StatusCode, resp.Header)
 	}
+	if !strings.Contains(resp.Header.Get("Access-Control-Allow-Headers"), "If-Range") {
+		t.Errorf("a page can't go on with a file: %v", resp.Header)
+	}
 	resp, _ = w.do("POST", "/x", nil, "Origin", "https://app.example", "Sec-Fetch-Site", "cross-site")
+	for _, h := range []string{"X-First-Offset", "X-Skipped", "ETag", "Accept-Ranges"} {
+		if !strings.Contains(resp.Header.Get("Access-Control-Expose-Headers"), h) {
+			t.Errorf("a page can't see %s: %v", h, resp.Header)
+		}
+	}
 	if resp.StatusCode != 200 || !changed || resp.Header.Get("Access-Control-Allow-Origin") != "https://app.example" || resp.Header.Get("Vary") != "Origin" {
 		t.Errorf("an allowed origin: %d %v", resp.StatusCode, resp.Header)
 	}
