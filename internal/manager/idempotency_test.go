@@ -3,6 +3,7 @@ package manager_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,7 +130,7 @@ func TestAnswersAreKept(t *testing.T) {
 	d := r.open()
 	runs := 0
 	ask := func(request string) (string, error) {
-		b, err := d.Once(t.Context(), acme, sandbox.Once{Key: "customer 7", Request: request}, func(context.Context) ([]byte, error) {
+		b, err := d.Once(t.Context(), acme, sandbox.Once{Key: "customer 7", Request: request}, func(context.Context, func() error) ([]byte, error) {
 			runs++
 			return []byte("hunter2hunter2"), nil
 		})
@@ -184,5 +185,78 @@ func TestForgottenCommand(t *testing.T) {
 	}
 	if res := d.sh(sb.UID, "cat /workspace/log"); string(res.Stdout) != "ran\n" {
 		t.Errorf("it ran %q", res.Stdout)
+	}
+}
+
+// What must not be done twice is not done again when the daemon ends in the middle
+// of it, in order or not. What was not begun is.
+func TestBegunOnce(t *testing.T) {
+	for name, end := range map[string]func(*daemon){"drain": (*daemon).close, "kill": (*daemon).kill} {
+		for _, begun := range []bool{true, false} {
+			r := newRig(t)
+			d := r.open()
+			once := sandbox.Once{Key: "k", Request: "run"}
+			under, done := make(chan struct{}), make(chan error, 1)
+			go func() {
+				_, err := d.Once(context.WithoutCancel(t.Context()), acme, once, func(ctx context.Context, begin func() error) ([]byte, error) {
+					if begun {
+						if err := begin(); err != nil {
+							t.Error(err)
+						}
+					}
+					close(under)
+					<-ctx.Done()
+					return nil, context.Cause(ctx)
+				})
+				done <- err
+			}()
+			<-under
+			end(d)
+			if err := <-done; err == nil {
+				t.Errorf("%s: it was answered", name)
+			}
+			again := false
+			_, err := r.open().Once(t.Context(), acme, once, func(context.Context, func() error) ([]byte, error) {
+				again = true
+				return []byte("x"), nil
+			})
+			if again == begun || begun && !errdefs.IsConflict(err) || !begun && err != nil {
+				t.Errorf("%s, begun %v: again %v, %v", name, begun, again, err)
+			}
+		}
+	}
+}
+
+// A failure frees the key, unless something may have come of it; an answer that is
+// too long is not kept, and nothing is done again for it.
+func TestOnceWithoutAnswer(t *testing.T) {
+	d := newRig(t).open()
+	for name, c := range map[string]struct {
+		begin  bool
+		answer []byte
+		err    error
+		runs   int
+	}{
+		"refused":           {false, nil, errdefs.ErrInvalidArgument, 2},
+		"failed in between": {true, nil, errdefs.ErrUnavailable, 1},
+		"long answer":       {false, make([]byte, sandbox.MaxAnswer+1), nil, 1},
+	} {
+		runs := 0
+		ask := func() ([]byte, error) {
+			return d.Once(t.Context(), acme, sandbox.Once{Key: name, Request: "x"}, func(_ context.Context, begin func() error) ([]byte, error) {
+				if runs++; c.begin {
+					if err := begin(); err != nil {
+						t.Error(err)
+					}
+				}
+				return c.answer, c.err
+			})
+		}
+		if answer, err := ask(); len(answer) != len(c.answer) || !errors.Is(err, c.err) {
+			t.Errorf("%s: %d bytes, %v", name, len(answer), err)
+		}
+		if _, err := ask(); runs != c.runs || runs == 1 && !errdefs.IsConflict(err) {
+			t.Errorf("%s: done %d times, %v", name, runs, err)
+		}
 	}
 }

@@ -129,20 +129,32 @@ func (m *Manager) startOnce(ctx context.Context, l *live.Box, r sandbox.Repeatab
 // Answered keeps the answer to a repeatable command for those who ask again. One
 // that is too long is not kept.
 func (e *Exec) Answered(ctx context.Context, answer []byte) error {
-	if !e.Repeatable() || e.again || len(answer) > int(sandbox.MaxAnswer) {
+	if !e.Repeatable() || e.again {
 		return nil
 	}
 	return e.m.keep(ctx, e.request, e.once.Key, answer)
 }
 
+// keep records that a request is done, with its answer unless that is too long.
 func (m *Manager) keep(ctx context.Context, r sandbox.Repeatable, key string, answer []byte) (err error) {
+	if len(answer) > int(sandbox.MaxAnswer) {
+		return m.noteRepeat(ctx, r)
+	}
 	if r.Answer, err = seal(key, answer); err != nil {
 		return err
 	}
+	return m.noteRepeat(ctx, r)
+}
+
+// noteRepeat records what came of a request, also for one whose time is over.
+func (m *Manager) noteRepeat(ctx context.Context, r sandbox.Repeatable) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	return m.opts.Store.Answer(ctx, r)
 }
+
+// Do does what a repeatable request asks for.
+type Do = func(ctx context.Context, begin func() error) (answer []byte, err error)
 
 // flight is a repeatable request that is being done.
 type flight struct {
@@ -154,9 +166,12 @@ type flight struct {
 
 // Once does what a request asks for unless the same request did so within a day,
 // and returns the answer of that time. Those who ask while it is done wait for
-// it. It goes on when ctx ends first; when it fails the key is free again, and
-// so it is if the daemon dies in the middle.
-func (m *Manager) Once(ctx context.Context, c sandbox.Caller, once sandbox.Once, do func(context.Context) ([]byte, error)) ([]byte, error) {
+// it. It goes on when ctx ends first; when it fails the key is free again, and if
+// the daemon ends in the middle the same request does it again. Not so once do has
+// called begin: what must not be done twice is then a Conflict for a day, unless
+// there is an answer. When begin fails, do must not go on. An answer that is longer
+// than sandbox.MaxAnswer is given to those who wait and is a Conflict later.
+func (m *Manager) Once(ctx context.Context, c sandbox.Caller, once sandbox.Once, do Do) ([]byte, error) {
 	r, err := repeatable(c.Owner, once)
 	if err != nil {
 		return nil, err
@@ -203,7 +218,7 @@ func (m *Manager) land(f *flight, r sandbox.Repeatable, answer []byte, err error
 	close(f.done)
 }
 
-func (m *Manager) fly(ctx context.Context, f *flight, r sandbox.Repeatable, key string, do func(context.Context) ([]byte, error)) {
+func (m *Manager) fly(ctx context.Context, f *flight, r sandbox.Repeatable, key string, do Do) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(m.ctx, func() { cancel(errDraining) })()
@@ -211,16 +226,21 @@ func (m *Manager) fly(ctx context.Context, f *flight, r sandbox.Repeatable, key 
 	m.land(f, r, answer, err)
 }
 
-func (m *Manager) doOnce(ctx context.Context, r sandbox.Repeatable, key string, do func(context.Context) ([]byte, error)) ([]byte, error) {
+func (m *Manager) doOnce(ctx context.Context, r sandbox.Repeatable, key string, do Do) ([]byte, error) {
 	before, err := m.opts.Store.Remember(ctx, r)
 	switch {
 	case err != nil:
 		return nil, err
 	case before != nil && len(before.Answer) > 0:
 		return unseal(key, before.Answer)
+	case before != nil && before.Begun:
+		return nil, sandbox.Refuse(errdefs.ErrConflict, "what was asked for with this idempotency key was begun before, and no answer to it is kept")
 	}
-	answer, err := do(ctx)
-	if err != nil {
+	answer, err := do(ctx, func() error { return m.noteRepeat(ctx, r) })
+	switch {
+	case err != nil && ctx.Err() != nil: // the daemon ends, and what was begun may go on
+		return nil, err
+	case err != nil:
 		return nil, errors.Join(err, m.opts.Store.Unlearn(context.WithoutCancel(ctx), r))
 	}
 	m.report("keep an answer", m.keep(ctx, r, key, answer))

@@ -23,6 +23,9 @@ type Command struct {
 	// Offsets, if not nil, is told before any output comes where it stands in
 	// that of the session's shell; see [Tail].
 	Offsets func(stdout, stderr int64)
+	// Begin, if not nil, is called when nothing but it keeps the command from being
+	// run. Its error does.
+	Begin func() error
 }
 
 // Run runs a command in a session of the sandbox uid, after those that are under
@@ -43,6 +46,11 @@ func (e *Engine) Run(ctx context.Context, a Agent, uid, name string, c Command) 
 	}
 	if c.Offsets != nil {
 		c.Offsets(info.StdoutEnd, info.StderrEnd)
+	}
+	if c.Begin != nil {
+		if err := c.Begin(); err != nil {
+			return nil, fmt.Errorf("run in session %s: %w", name, err)
+		}
 	}
 	r := newRun(a, name, info.Pid, c)
 	return r.run(ctx, info)

@@ -9,7 +9,6 @@ import (
 	"io"
 
 	"agentbox/internal/guest/client"
-	"agentbox/internal/sandbox"
 )
 
 // capture keeps the output of a command once, in the order of arrival: results of
@@ -94,7 +93,52 @@ func (c *capture) copyTo(w io.Writer, stream int) error {
 }
 
 // fill lets a result be written with the output.
-func (c *capture) fill(b *ExecResult, _ *sandbox.Result, exact bool) { b.kept, b.exact = c, exact }
+func (c *capture) fill(b *ExecResult, exact bool) { b.kept, b.exact = c, exact }
+
+// prefix takes the first bytes of what is written.
+type prefix struct {
+	b    []byte
+	most int
+	cut  bool // there was more
+}
+
+// Write implements io.Writer. It fails when there is more.
+func (p *prefix) Write(b []byte) (int, error) {
+	n := min(len(b), p.most-len(p.b))
+	p.b = append(p.b, b[:n]...)
+	if n < len(b) {
+		p.cut = true
+		return n, io.ErrShortWrite
+	}
+	return n, nil
+}
+
+// first is what came first from a stream, and whether that is not all.
+func (c *capture) first(stream, most int, exact bool) (b []byte, cut bool) {
+	p := &prefix{most: most}
+	_ = c.copyTo(p, stream) // fails only when it is cut
+	if p.cut && !exact {
+		p.b = p.b[:len(p.b)-splitLen(p.b)]
+	}
+	return p.b, p.cut
+}
+
+// within is the result with its output in it, of each stream at most so many
+// bytes. What is left out is marked as that which the command's end left out.
+func (b *ExecResult) within(most int) ExecResult {
+	w := *b
+	if w.kept = nil; b.kept == nil {
+		return w
+	}
+	stdout, cut0 := b.kept.first(0, most, b.exact)
+	stderr, cut1 := b.kept.first(1, most, b.exact)
+	output, _ := b.kept.first(both, 2*most, b.exact) // cut only if one of them is
+	w.Truncated = Truncated{w.Truncated.Stdout || cut0, w.Truncated.Stderr || cut1}
+	w.Stdout = textOrBase64(stdout, w.Truncated.Stdout, b.exact)
+	w.Stderr = textOrBase64(stderr, w.Truncated.Stderr, b.exact)
+	w.Output = textOrBase64(output, w.Truncated.Stdout || w.Truncated.Stderr, b.exact)
+	return w
+}
 
 // noOutput is where the output belongs in a result that is written without.
 var noOutput = []byte(`"output":"","stdout":"","stderr":""`)

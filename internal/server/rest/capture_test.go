@@ -36,7 +36,7 @@ func TestCapture(t *testing.T) {
 		}
 		for _, exact := range []bool{false, true} {
 			r := ExecResult{ExecID: `"output":"","stdout":""`, Truncated: Truncated{Stderr: true}}
-			c.fill(&r, &sandbox.Result{}, exact)
+			c.fill(&r, exact)
 			var b bytes.Buffer
 			if err := marshal(&b, r); err != nil {
 				t.Fatal(err)
@@ -58,5 +58,34 @@ func TestCapture(t *testing.T) {
 				t.Errorf("exec_id is %s", got.ExecID)
 			}
 		}
+	}
+}
+
+// TestToKeep: what is kept of an answer fits, whatever the output is.
+func TestToKeep(t *testing.T) {
+	for _, text := range []string{"", "a\n", strings.Repeat("\x01", 1<<20), strings.Repeat("é", 1<<20), strings.Repeat("<", 20<<10), strings.Repeat("\xff", 1<<20)} {
+		for _, exact := range []bool{false, true} {
+			var c capture
+			out := c.output()
+			_, _ = out.Stdout.Write([]byte("one\n"))
+			_, _ = out.Stderr.Write([]byte(text))
+			o := executeOutput{200, ExecResult{ExecID: "e"}}
+			c.fill(&o.Body, exact)
+			kept, err := o.toKeep()
+			if err != nil || len(kept) > int(sandbox.MaxAnswer) {
+				t.Errorf("%.4q: %d bytes are kept, %v", text, len(kept), err)
+			}
+			var got executeOutput
+			if err := json.Unmarshal(kept, &got); err != nil {
+				t.Fatal(err)
+			}
+			if got.Status != 200 || got.Body.Stdout != textOrBase64([]byte("one\n"), false, exact) || got.Body.Truncated.Stdout || got.Body.Truncated.Stderr != (len(text) > 20<<10) {
+				t.Errorf("%.4q: kept is %d %q %+v", text, got.Status, got.Body.Stdout, got.Body.Truncated)
+			}
+		}
+	}
+	key := newKeyOutput{NewKey{Key: Key{ID: "key_1"}, Secret: "abx_secret"}}
+	if kept, err := key.toKeep(); err != nil || strings.Contains(string(kept), "secret") || !strings.Contains(string(kept), "key_1") {
+		t.Errorf("of a key is kept %s, %v", kept, err)
 	}
 }

@@ -205,6 +205,19 @@ type executeOutput struct {
 	Body   ExecResult
 }
 
+// toKeep is the answer with as much of the output as may be kept.
+func (o *executeOutput) toKeep() ([]byte, error) {
+	for most := int(sandbox.MaxAnswer); ; most /= 2 {
+		var text bytes.Buffer
+		if err := encode(&text, executeOutput{o.Status, o.Body.within(most)}); err != nil {
+			return nil, fmt.Errorf("encode an answer: %w", err)
+		}
+		if text.Len() <= int(sandbox.MaxAnswer) || most == 0 {
+			return text.Bytes(), nil
+		}
+	}
+}
+
 func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeInput) (*executeOutput, error) {
 	if in.Body.Session != "" {
 		return x.executeInSession(ctx, c, in)
@@ -257,7 +270,7 @@ func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeI
 		return nil, x.lost(ctx, c, in.ID, res)
 	}
 	body := resultOf(res)
-	merged.fill(&body, res, in.base64())
+	merged.fill(&body, in.base64())
 	return x.answered(ctx, e, &executeOutput{http.StatusOK, body})
 }
 
@@ -293,9 +306,9 @@ func (x *execRoutes) answered(ctx context.Context, e *manager.Exec, out *execute
 	if !e.Repeatable() {
 		return out, nil
 	}
-	text, err := json.Marshal(out)
+	text, err := out.toKeep()
 	if err != nil {
-		return nil, fmt.Errorf("encode an answer: %w", err)
+		return nil, err
 	}
 	if err := e.Answered(ctx, text); err != nil {
 		server.LogError(ctx, err) // who asks again finds the command itself, for an hour

@@ -2,8 +2,8 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -49,11 +49,24 @@ type (
 	}
 )
 
+// toKeep leaves the secret out: the store has hashes of keys only.
+func (o *newKeyOutput) toKeep() ([]byte, error) {
+	shown := *o
+	shown.Body.Secret = ""
+	return json.Marshal(shown)
+}
+
+// again tells who asks again that the key was shown to who asked first.
+func (o *newKeyOutput) again() error {
+	return sandbox.Refuse(errdefs.ErrConflict, "the key %s was made with this idempotency key, and is shown only once: revoke it and make another", o.Body.ID)
+}
+
 func (a *API) addKeys() {
 	admin := server.Route{Access: auth.NeedAdmin}
 	tags := []string{"Keys"}
 	route(a, huma.Operation{
-		OperationID: "create-key", Method: http.MethodPost, Path: "/keys", Summary: "Make an API key", Tags: tags, DefaultStatus: http.StatusCreated,
+		OperationID: "create-key", Method: http.MethodPost, Path: "/keys", Summary: "Make an API key", Tags: tags,
+		Description: "The key is shown once: the same request with the same Idempotency-Key is a conflict, which names the key that was made.", DefaultStatus: http.StatusCreated,
 	}, admin, a.createKey)
 	route(a, huma.Operation{
 		OperationID: "list-keys", Method: http.MethodGet, Path: "/keys", Summary: "List the API keys, oldest first", Tags: tags,
@@ -82,20 +95,12 @@ func (a *API) listKeys(ctx context.Context, _ sandbox.Caller, in *listKeysInput)
 	if err != nil {
 		return nil, err
 	}
-	if in.Cursor != "" {
-		i := slices.IndexFunc(all, func(k auth.Key) bool { return k.ID == in.Cursor })
-		if i < 0 {
-			return nil, &sandbox.InvalidError{Field: "cursor", Value: in.Cursor, Allowed: "next_cursor of the page before"}
-		}
-		all = all[i+1:]
-	}
-	next := ""
-	if len(all) > in.Limit {
-		all = all[:in.Limit]
-		next = all[in.Limit-1].ID
+	page, next, err := pageOf(all, in.Page, func(k auth.Key) string { return k.ID })
+	if err != nil {
+		return nil, err
 	}
 	var items []Key
-	for _, k := range all {
+	for _, k := range page {
 		items = append(items, keyOf(k))
 	}
 	return &keysOutput{list(items, next)}, nil

@@ -10,7 +10,7 @@ import (
 
 // Repeats does requests once; manager.Manager does.
 type Repeats interface {
-	Once(ctx context.Context, c sandbox.Caller, once sandbox.Once, do func(context.Context) ([]byte, error)) ([]byte, error)
+	Once(ctx context.Context, c sandbox.Caller, once sandbox.Once, do func(ctx context.Context, begin func() error) ([]byte, error)) ([]byte, error)
 }
 
 // Repeatable is the header of a request that may be sent again.
@@ -28,19 +28,58 @@ func repeat[O any](ctx context.Context, a *API, c sandbox.Caller, key, operation
 	if err != nil {
 		return nil, err
 	}
-	answer, err := a.Repeats.Once(ctx, c, once, func(ctx context.Context) ([]byte, error) {
-		out, err := do(ctx)
+	return repeatOnce(ctx, a, c, once, func(ctx context.Context, _ func() error) (*O, error) { return do(ctx) })
+}
+
+// repeatIn is repeat for a request about a sandbox, whose ids are one. What must
+// not be done again calls begin first, and is not done if that fails.
+func repeatIn[O any](ctx context.Context, a *API, c sandbox.Caller, id, key, operation string, asked any, do func(ctx context.Context, begin func() error) (*O, error)) (*O, error) {
+	if key == "" {
+		return do(ctx, func() error { return nil })
+	}
+	once, err := onceOf(key, operation, asked)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := a.Sandboxes.Get(ctx, c, id)
+	if err != nil {
+		return nil, err
+	}
+	return repeatOnce(ctx, a, c, once.In(sb.UID), do)
+}
+
+// Some answers are kept in another form than the first one has, and some are given
+// only once.
+type (
+	keeper   interface{ toKeep() ([]byte, error) }
+	onceOnly interface{ again() error }
+)
+
+func repeatOnce[O any](ctx context.Context, a *API, c sandbox.Caller, once sandbox.Once, do func(ctx context.Context, begin func() error) (*O, error)) (*O, error) {
+	var first *O
+	answer, err := a.Repeats.Once(ctx, c, once, func(ctx context.Context, begin func() error) ([]byte, error) {
+		out, err := do(ctx, begin)
 		if err != nil {
 			return nil, err
+		}
+		first = out
+		if k, ok := any(out).(keeper); ok {
+			return k.toKeep()
 		}
 		return json.Marshal(out)
 	})
 	if err != nil {
-		return nil, err
+		return nil, err // the above may be under way: first is not to be looked at
+	}
+	if first != nil {
+		return first, nil
 	}
 	out := new(O)
 	if err := json.Unmarshal(answer, out); err != nil {
 		return nil, fmt.Errorf("read a kept answer: %w", err)
+	}
+	if o, ok := any(out).(onceOnly); ok {
+		return nil, o.again()
 	}
 	return out, nil
 }

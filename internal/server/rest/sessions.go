@@ -71,7 +71,7 @@ type (
 )
 
 func (s *sessionRoutes) create(ctx context.Context, c sandbox.Caller, in *createSessionInput) (*sessionOutput, error) {
-	return repeat(ctx, s.API, c, in.Key, "create-session "+in.ID, in.Body, func(ctx context.Context) (*sessionOutput, error) {
+	return repeatIn(ctx, s.API, c, in.ID, in.Key, "create-session", in.Body, func(ctx context.Context, _ func() error) (*sessionOutput, error) {
 		return s.begin(ctx, c, in)
 	})
 }
@@ -173,13 +173,12 @@ func (s *sessionRoutes) start(ctx context.Context, c sandbox.Caller, id, name st
 
 // executeInSession waits for a command. It runs on when its client goes away.
 func (x *execRoutes) executeInSession(ctx context.Context, c sandbox.Caller, in *executeInput) (*executeOutput, error) {
-	operation := "execute " + in.Encoding.Encoding + " " + in.ID
-	return repeat(ctx, x.API, c, in.Key, operation, in.Body, func(ctx context.Context) (*executeOutput, error) {
-		return x.runInSession(ctx, c, in)
+	return repeatIn(ctx, x.API, c, in.ID, in.Key, "execute "+in.Encoding.Encoding, in.Body, func(ctx context.Context, begin func() error) (*executeOutput, error) {
+		return x.runInSession(ctx, c, in, begin)
 	})
 }
 
-func (x *execRoutes) runInSession(ctx context.Context, c sandbox.Caller, in *executeInput) (*executeOutput, error) {
+func (x *execRoutes) runInSession(ctx context.Context, c sandbox.Caller, in *executeInput, begin func() error) (*executeOutput, error) {
 	cmd, err := sessionCommand(&in.Body)
 	if err != nil {
 		return nil, err
@@ -188,7 +187,7 @@ func (x *execRoutes) runInSession(ctx context.Context, c sandbox.Caller, in *exe
 		return nil, &sandbox.InvalidError{Field: "detach", Value: "true", Allowed: "in a session only with execute/stream"}
 	}
 	merged := &capture{}
-	cmd.Out = merged.output()
+	cmd.Out, cmd.Begin = merged.output(), begin
 	r, err := x.sessions.start(ctx, c, in.ID, in.Body.Session, cmd)
 	if err != nil {
 		return nil, err
@@ -205,7 +204,7 @@ func (x *execRoutes) runInSession(ctx context.Context, c sandbox.Caller, in *exe
 		return nil, x.lost(ctx, c, in.ID, r.res)
 	}
 	body := resultOf(r.res)
-	merged.fill(&body, r.res, in.base64())
+	merged.fill(&body, in.base64())
 	return &executeOutput{http.StatusOK, body}, nil
 }
 
