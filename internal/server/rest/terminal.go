@@ -172,12 +172,34 @@ func (x *execRoutes) terminalInput(ctx context.Context, ws *websocket.Conn, e *m
 			_, _ = e.Stdin().Write(data) // a command that has ended takes nothing, and its end is told
 			continue
 		}
-		if err := control(ctx, e, data); err != nil {
+		if err := controlRunning(ctx, e, data); err != nil {
 			p := server.Explain(ctx, err)
 			_ = sendText(ctx, ws, terminalMessage{Type: "error", Detail: p.Detail, Code: p.Code})
 		}
 	}
 }
+
+// controlRunning is control for a command that may have ended: then there is
+// nothing to control, and its end is told.
+func controlRunning(ctx context.Context, e *manager.Exec, data []byte) error {
+	err := control(ctx, e, data)
+	if err == nil {
+		return nil
+	}
+	switch server.ProblemOf(err).Code {
+	case server.CodeInvalidRequest, server.CodeInvalidValue:
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, endIsKnown)
+	defer cancel()
+	if _, wait := e.Wait(ctx); wait == nil || ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// endIsKnown is how long after a command's end its result may be on its way.
+const endIsKnown = time.Second
 
 // control does what a text message says.
 func control(ctx context.Context, e *manager.Exec, data []byte) error {

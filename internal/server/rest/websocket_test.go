@@ -14,6 +14,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"agentbox/internal/guest/client"
+	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
 	"agentbox/internal/server/rest"
 )
@@ -162,6 +164,28 @@ func (w *world) problemOf(path string, status int, code server.Code) {
 	var p server.Problem
 	if err := json.Unmarshal(b[:n], &p); err != nil || p.Code != code {
 		w.t.Errorf("%s: %s", path, b[:n])
+	}
+}
+
+// TestTerminalControlAfterEnd: a command may end while the client resizes its
+// terminal. That is no error; nonsense is.
+func TestTerminalControlAfterEnd(t *testing.T) {
+	w := start(t)
+	sb := w.create(w.user, `{}`)
+	e, err := w.boxes.StartExec(t.Context(), sandbox.Caller{Owner: "acme"}, sb.ID, sandbox.Command{Shell: "true", TTY: true, Stdin: true}, client.Output{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{`{"type":"resize","cols":90,"rows":20}`, `{"type":"signal","signal":"TERM"}`} {
+		if err := rest.ControlRunning(t.Context(), e, []byte(text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if err := rest.ControlRunning(t.Context(), e, []byte(`{"type":"signal","signal":"NONE"}`)); err == nil {
+		t.Error("no such signal: no error")
 	}
 }
 
