@@ -140,27 +140,6 @@ func (x *execRoutes) listExecs(ctx context.Context, c sandbox.Caller, in *listEx
 	return &execsOutput{list(items, next)}, nil
 }
 
-// pageOf cuts a page out of a list whose cursors are ids of entries.
-func pageOf[T any](all []T, p Page, id func(T) string) (page []T, next string, err error) {
-	if p.Cursor != "" {
-		at := -1
-		for i := range all {
-			if id(all[i]) == p.Cursor {
-				at = i
-			}
-		}
-		if at < 0 {
-			return nil, "", &sandbox.InvalidError{Field: "cursor", Value: p.Cursor, Allowed: "next_cursor of the page before"}
-		}
-		all = all[at+1:]
-	}
-	if len(all) > p.Limit {
-		all = all[:p.Limit]
-		next = id(all[p.Limit-1])
-	}
-	return all, next, nil
-}
-
 func (x *execRoutes) getExec(ctx context.Context, c sandbox.Caller, in *getExecInput) (*execOutput, error) {
 	info, err := x.m.ExecInfo(ctx, c, in.ID, in.Exec, true)
 	return described(&info, err, in.base64())
@@ -180,7 +159,27 @@ func described(info *client.ExecInfo, err error, exact bool) (*execOutput, error
 type waitInput struct {
 	InExec
 	Encoding
-	Timeout Duration `query:"timeout" doc:"How long to wait; default: until it has ended."`
+	Timeout patience `query:"timeout" doc:"How long to wait; 0: only look. Default: until it has ended."`
+}
+
+// patience is a Duration that tells whether the client has named it.
+type patience struct {
+	Duration
+	named bool
+}
+
+// UnmarshalText reads a parameter.
+func (p *patience) UnmarshalText(text []byte) error {
+	p.named = true
+	return p.Duration.UnmarshalText(text)
+}
+
+// limit is for WaitExec, for which 0 is without end.
+func (p *patience) limit() time.Duration {
+	if p.named {
+		return max(p.Value, time.Nanosecond)
+	}
+	return 0
 }
 
 func (x *execRoutes) wait(ctx context.Context, c sandbox.Caller, in *waitInput) (*execOutput, error) {
@@ -193,7 +192,7 @@ func (x *execRoutes) wait(ctx context.Context, c sandbox.Caller, in *waitInput) 
 		case <-ctx.Done():
 		}
 	}()
-	info, err := x.m.WaitExec(ctx, c, in.ID, in.Exec, in.Timeout.Value, true)
+	info, err := x.m.WaitExec(ctx, c, in.ID, in.Exec, in.Timeout.limit(), true)
 	if err != nil && ctx.Err() != nil {
 		return nil, errStopping() // or the client is gone, and nobody reads it
 	}

@@ -3,8 +3,6 @@ package rest
 import (
 	"context"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -78,18 +76,10 @@ func (a *API) listImages(_ context.Context, _ sandbox.Caller, in *imagesInput) (
 	if err != nil {
 		return nil, err
 	}
-	if in.Cursor != "" {
-		i, _ := slices.BinarySearchFunc(all, in.Cursor+"\x00", func(i image.Image, s string) int { return strings.Compare(i.Name, s) })
-		all = all[i:]
-	}
-	next := ""
-	if len(all) > in.Limit {
-		all = all[:in.Limit]
-		next = all[in.Limit-1].Name
-	}
+	page, next := pageByName(all, in.Page, func(i *image.Image) string { return i.Name })
 	var items []Image
-	for i := range all {
-		items = append(items, imageOf(&all[i]))
+	for i := range page {
+		items = append(items, imageOf(&page[i]))
 	}
 	return &imagesOutput{list(items, next)}, nil
 }

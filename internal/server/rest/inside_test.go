@@ -115,6 +115,9 @@ func TestControl(t *testing.T) {
 	if e := read[rest.Exec](t, w.in("POST", cat+"/wait", "", 200)); *e.Result.ExitCode != 137 || *e.Result.Signal != 9 {
 		t.Errorf("%+v", e.Result)
 	}
+	if e := read[rest.Exec](t, w.in("POST", detach(`{"command":"sleep 30","detach":true}`)+"/wait?timeout=0", "", 200)); e.State != "running" {
+		t.Errorf("a look: %+v", e)
+	}
 	if e := read[rest.Exec](t, w.in("POST", detach(`{"command":"sleep 600","detach":true}`)+"/wait?timeout=0.1", "", 200)); e.State != "running" || e.Result != nil {
 		t.Errorf("%+v", e)
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -101,25 +99,17 @@ func (a *API) listVolumes(ctx context.Context, c sandbox.Caller, in *volumesInpu
 	if err != nil {
 		return nil, err
 	}
-	if in.Cursor != "" {
-		i, _ := slices.BinarySearchFunc(all, in.Cursor+"\x00", func(v sandbox.Volume, s string) int { return strings.Compare(v.Name, s) })
-		all = all[i:]
-	}
-	next := ""
-	if len(all) > in.Limit {
-		all = all[:in.Limit]
-		next = all[in.Limit-1].Name
-	}
+	page, next := pageByName(all, in.Page, func(v *sandbox.Volume) string { return v.Name })
 	var items []Volume
-	for i := range all {
-		holders, err := a.Volumes.Holders(ctx, c.Owner, all[i].Name)
+	for i := range page {
+		holders, err := a.Volumes.Holders(ctx, c.Owner, page[i].Name)
 		if errdefs.IsNotFound(err) {
 			continue // removed meanwhile
 		}
 		if err != nil {
 			return nil, err
 		}
-		items = append(items, volumeOf(&all[i], holders))
+		items = append(items, volumeOf(&page[i], holders))
 	}
 	return &volumesOutput{list(items, next)}, nil
 }
