@@ -215,11 +215,16 @@ func TestBegunOnce(t *testing.T) {
 			if err := <-done; err == nil {
 				t.Errorf("%s: it was answered", name)
 			}
+			d = r.open()
 			again := false
-			_, err := r.open().Once(t.Context(), acme, once, func(context.Context, func() error) ([]byte, error) {
+			do := func(context.Context, func() error) ([]byte, error) {
 				again = true
 				return []byte("x"), nil
-			})
+			}
+			if _, err := d.Once(t.Context(), acme, sandbox.Once{Key: "k", Request: "other"}, do); again || !errdefs.IsConflict(err) {
+				t.Errorf("%s, begun %v: another request with the key: %v", name, begun, err)
+			}
+			_, err := d.Once(t.Context(), acme, once, do)
 			if again == begun || begun && !errdefs.IsConflict(err) || !begun && err != nil {
 				t.Errorf("%s, begun %v: again %v, %v", name, begun, again, err)
 			}
