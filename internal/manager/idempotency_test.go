@@ -3,6 +3,7 @@ package manager_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,6 +79,19 @@ func TestIdempotencyAtOnce(t *testing.T) {
 	}
 	if len(got) != 2 || got[""] != 2 || len(r.inHost()) != 1 {
 		t.Errorf("got %v, in the host is %v", got, r.inHost())
+	}
+}
+
+// A creation that failed and could not be undone yet is no success for who asks
+// again.
+func TestIdempotencyOfFailed(t *testing.T) {
+	d := newRig(t).open()
+	d.life.failing("create done", errors.New("no such luck"))
+	d.life.failing("destroy", errors.New("busy"))
+	for range 2 {
+		if sb, err := d.Create(t.Context(), acme, sandbox.CreateRequest{}, "k"); err == nil || !strings.Contains(err.Error(), "no such luck") {
+			t.Errorf("got %+v, %v", sb, err)
+		}
 	}
 }
 
