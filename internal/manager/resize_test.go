@@ -157,9 +157,9 @@ func TestResizeWithoutAnswer(t *testing.T) {
 	manager.Impatient(t)
 	r := newRig(t)
 	d := r.open()
-	sb := d.create(sandbox.CreateRequest{Limits: sandbox.Limits{Pids: 8}})
+	sb := d.create(sandbox.CreateRequest{Limits: sandbox.Limits{Pids: 12}})
 	d.life.setMuted(true)
-	_, err := d.Update(t.Context(), acme, sb.UID, sandbox.Update{Limits: sandbox.Limits{Pids: 12}})
+	_, err := d.Update(t.Context(), acme, sb.UID, sandbox.Update{Limits: sandbox.Limits{Pids: 8}})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
@@ -167,7 +167,7 @@ func TestResizeWithoutAnswer(t *testing.T) {
 	if got := d.get(sb.UID).Limits; got != sb.Limits || r.limitsInHost(sb.UID) != got {
 		t.Errorf("recorded are %+v, on the machine %+v", got, r.limitsInHost(sb.UID))
 	}
-	d.fillPids(sb.UID, 8)
+	d.fillPids(sb.UID, 12)
 }
 
 // updates are how many events of updates a sandbox has.
