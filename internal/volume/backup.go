@@ -215,7 +215,7 @@ func (p *packer) file(d *os.File, base string, h *tar.Header, st unix.Stat_t) er
 	if err := p.header(h); err != nil {
 		return unlessSkipped(err)
 	}
-	p.links.first(id, h.Name, uint64(st.Nlink))
+	p.links.first(id, h.Name, uint64(st.Nlink)) //nolint:unconvert // other processors have fewer bits
 	return p.content(f, h)
 }
 
