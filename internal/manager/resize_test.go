@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"testing"
 
@@ -147,6 +148,29 @@ func TestResizeKilled(t *testing.T) {
 		d.close()
 		if step > 50 {
 			t.Fatal("it dies always")
+		}
+	}
+}
+
+func (l *life) setMuted(muted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.muted = muted
+}
+
+type mutableConn struct {
+	net.Conn
+	l *life
+}
+
+func (c *mutableConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		c.l.mu.Lock()
+		muted := c.l.muted
+		c.l.mu.Unlock()
+		if err != nil || !muted {
+			return n, err
 		}
 	}
 }

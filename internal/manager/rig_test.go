@@ -241,29 +241,6 @@ func (r *mortalRuntime) Attach(ctx context.Context, id string) (net.Conn, error)
 	return &mutableConn{conn, r.l}, nil
 }
 
-func (l *life) setMuted(muted bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.muted = muted
-}
-
-type mutableConn struct {
-	net.Conn
-	l *life
-}
-
-func (c *mutableConn) Read(b []byte) (int, error) {
-	for {
-		n, err := c.Conn.Read(b)
-		c.l.mu.Lock()
-		muted := c.l.muted
-		c.l.mu.Unlock()
-		if err != nil || !muted {
-			return n, err
-		}
-	}
-}
-
 func (r *mortalRuntime) Stop(ctx context.Context, id string) error {
 	return r.l.around("stop", func() error { return r.Runtime.Stop(ctx, id) })
 }
