@@ -329,7 +329,7 @@ func FuzzEvents(f *testing.F) {
 	f.Add([]byte("event: error\ndata: {\"detail\":[1],\"code\":{}}\n\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		a := &App{Stdout: io.Discard, Stderr: io.Discard}
-		fo := &following{app: a}
+		fo := &following{output: output{app: a}}
 		if err := readEvents(io.NopCloser(strings.NewReader(string(body))), func(e event) (bool, error) { return fo.take(t.Context(), e) }); err != nil && err.Error() == "" {
 			t.Error("an error without words")
 		}
