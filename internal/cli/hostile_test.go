@@ -22,7 +22,7 @@ func evilAnswer(path string) map[string]any {
 	v["command"], v["used_by"], v["before"], v["after"] = []string{evil}, []string{evil}, []string{evil}, []string{evil}
 	v["details"] = map[string]string{evil: evil}
 	switch {
-	case strings.HasSuffix(path, "/execs"):
+	case strings.Contains(path, "/execs"):
 		v["result"] = nil
 	case strings.HasSuffix(path, "/execute"):
 		v["exit_code"], v["output"], v["stdout"] = 0, evil, evil
@@ -62,7 +62,9 @@ func evilServer(t *testing.T) string {
 			sends(w, [3]string{"", "event", string(text)}, [3]string{"", "event", string(gone)})
 		case strings.HasSuffix(r.URL.Path, "/archive"):
 			w.Header().Set("X-Skipped", evil)
-			w.Header().Set("Trailer", "X-Skipped")
+			if r.Method == http.MethodGet {
+				w.Header().Set("Trailer", "X-Skipped")
+			}
 			_, _ = w.Write([]byte("tar"))
 		case strings.HasSuffix(r.URL.Path, "/stop"):
 			refuse(w, 409, evil, evil)
