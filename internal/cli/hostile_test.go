@@ -61,7 +61,7 @@ func evilServer(t *testing.T) string {
 			gone, _ := json.Marshal(map[string]string{"time": "2026-01-31T12:00:00Z", "status": "destroyed", "reason": evil})
 			sends(w, [3]string{"", "event", string(text)}, [3]string{"", "event", string(gone)})
 		case strings.HasSuffix(r.URL.Path, "/archive"):
-			w.Header().Set("X-Skipped", evil)
+			w.Header().Set("X-Skipped", "3\u009b31m\u202e") // no header has other control characters
 			if r.Method == http.MethodGet {
 				w.Header().Set("Trailer", "X-Skipped")
 			}
@@ -83,7 +83,7 @@ func TestAnswersAreVisible(t *testing.T) {
 	for _, line := range []string{
 		"create", "create --json", "ls", "ls -q", "ls --json", "get dev", "stop dev",
 		"exec dev -- x", "exec -t dev -- x", "exec --detach dev -- x", "exec --json dev -- x",
-		"execs dev", "execs -q dev", "logs -f dev e1",
+		"execs dev", "execs -q dev",
 		"files ls dev", "files stat dev f", "files find dev x", "files grep dev x",
 		"ports dev", "events dev", "events -f dev", "events -f --json dev", "audit", "audit --json", "sessions ls dev",
 		"key create", "key create --json", "key ls", "key ls -q",
@@ -94,6 +94,8 @@ func TestAnswersAreVisible(t *testing.T) {
 		if text := got.stdout + got.stderr; strings.ContainsFunc(strings.ReplaceAll(text, "\t", ""), acts) {
 			t.Errorf("agentbox %s prints %q", line, text)
 		}
-		t.Logf("agentbox %s: %d, %.300q %.300q", line, got.code, got.stdout, got.stderr)
+		if !strings.HasPrefix(line, "__complete") && !strings.Contains(got.stdout+got.stderr, `\u202e`) {
+			t.Errorf("agentbox %s prints nothing of what the server says: %+v", line, got)
+		}
 	}
 }
