@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // TestInput: input that a server does not take is never lost in silence, unless
@@ -51,6 +52,8 @@ func TestInput(t *testing.T) {
 					sends(w, started)
 					select {
 					case <-over:
+						sends(w, exited)
+					case <-time.After(20 * time.Second): // the input was lost in silence
 						sends(w, exited)
 					case <-r.Context().Done():
 					}
