@@ -129,6 +129,26 @@ func TestSinceEnds(t *testing.T) {
 	}
 }
 
+// TestTurnedCursor: who has the newest records goes on from them to newer ones, in
+// the same file or another.
+func TestTurnedCursor(t *testing.T) {
+	for name, o := range map[string]audit.Options{"one file": {}, "many files": {MaxFile: 300, Files: 100}} {
+		l := open(t, t.TempDir(), o)
+		for _, id := range "123456789" {
+			write(t, l, audit.Record{Time: time.Unix(1, 0), Action: audit.Create, Owner: "a", RequestID: string(id), Result: audit.OK})
+		}
+		for limit := 1; limit < 9; limit++ {
+			p, err := l.Query(t.Context(), audit.Query{Owner: "a", Limit: limit})
+			if err != nil || p.Next == "" {
+				t.Fatalf("%s, %d: %+v, %v", name, limit, p, err)
+			}
+			if got, want := strings.Join(all(t, l, audit.Query{Owner: "a", OldestFirst: true, Cursor: p.Next}), ""), "123456789"[9-limit:]; got != want {
+				t.Errorf("%s: behind the last %d there are %s, want %s", name, limit, got, want)
+			}
+		}
+	}
+}
+
 // TestRotation wants the newest records, in order, in a bounded number of
 // files that nobody else can read.
 func TestRotation(t *testing.T) {

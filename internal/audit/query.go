@@ -20,7 +20,8 @@ type Query struct {
 	OldestFirst bool
 	// Limit is the largest number of records. Default 100, at most 1,000.
 	Limit int
-	// Cursor is a page's Next; the other fields must be the same.
+	// Cursor is a page's Next, from where a query goes on in either order; what leaves
+	// records out must be the same.
 	Cursor string
 }
 

@@ -131,81 +131,98 @@ func (a *App) audit(ctx context.Context, r *remote, f *auditFlags) error {
 	if err != nil {
 		return err
 	}
-	last, err := newestRecords(ctx, r, q, f.limit)
+	newest, from, err := newestRecords(ctx, r, q, f.limit)
 	if err != nil {
 		return err
 	}
+	last := newest
+	if f.limit > 0 {
+		last = last[:min(len(last), f.limit)]
+	}
+	last = slices.Clone(last)
 	slices.Reverse(last)
 	if !f.follow {
 		return printList(a, &f.listFlags, last, nil, auditHeaders, (*auditRow).cells)
 	}
-	return a.followAudit(ctx, r, q, last, f.json)
+	if err := a.printRecords(last, f.json); err != nil {
+		return err
+	}
+	q.Del("cursor")
+	if from != "" {
+		q.Set("cursor", from)
+	}
+	return a.followAudit(ctx, r, q, newest, f.json)
 }
 
-// newestRecords are the newest, newest first; all for a limit of 0. A page may be
-// empty and not the last.
-func newestRecords(ctx context.Context, r *remote, q url.Values, limit int) (all []json.RawMessage, err error) {
+// newestRecords are the newest, newest first, with at least limit of them if there
+// are so many; all for a limit of 0. from is the place behind the first page, which
+// all that comes later follows. A page may be empty and not the last.
+func newestRecords(ctx context.Context, r *remote, q url.Values, limit int) (all []json.RawMessage, from string, err error) {
 	q.Set("order", "newest")
 	q.Set("limit", fmt.Sprint(maxPage))
-	q.Del("cursor")
 	all = []json.RawMessage{}
-	for {
+	for first := true; ; first = false {
 		page, next, err := onePage[json.RawMessage](ctx, r, "/audit", q)
 		if err != nil {
-			return nil, err
+			return nil, "", err
+		}
+		if first {
+			from = next
 		}
 		all = append(all, page...)
-		if limit > 0 && len(all) >= limit {
-			return all[:limit], nil
-		}
-		if next == "" {
-			return all, nil
+		if next == "" || limit > 0 && len(all) >= limit {
+			return all, from, nil
 		}
 		q.Set("cursor", next)
 	}
 }
 
-// followAudit prints records as lines, and asks for newer ones from then on. Of a
-// moment that was asked for twice no record is printed twice.
-func (a *App) followAudit(ctx context.Context, r *remote, q url.Values, next []json.RawMessage, asJSON bool) error {
-	var from time.Time
+// followAudit prints what comes behind the place in q, as lines, but for what is
+// known. It asks again for the last page until that is full, and then for the next
+// one, so that what it reads does not grow with the log.
+func (a *App) followAudit(ctx context.Context, r *remote, q url.Values, known []json.RawMessage, asJSON bool) error {
+	q.Set("order", "oldest")
 	seen := map[string]bool{}
+	for _, raw := range known {
+		seen[string(raw)] = true
+	}
 	for {
-		now := map[string]bool{}
-		for _, raw := range next {
-			var row auditRow
-			if err := json.Unmarshal(raw, &row); err != nil {
-				return fmt.Errorf("read the server's answer: %w", err)
-			}
-			if row.Time.After(from) {
-				from = row.Time
-			}
-			now[string(raw)] = true
-			if seen[string(raw)] {
-				continue
-			}
-			if err := a.printRecord(raw, &row, asJSON); err != nil {
-				return err
-			}
+		page, next, err := onePage[json.RawMessage](ctx, r, "/audit", q)
+		if err != nil {
+			return err
 		}
-		if len(now) > 0 {
-			seen = now
+		fresh := slices.DeleteFunc(slices.Clone(page), func(raw json.RawMessage) bool { return seen[string(raw)] })
+		if err := a.printRecords(fresh, asJSON); err != nil {
+			return err
+		}
+		if next != "" {
+			q.Set("cursor", next)
+			continue
+		}
+		clear(seen) // of the pages before
+		for _, raw := range page {
+			seen[string(raw)] = true
 		}
 		select {
 		case <-time.After(auditEvery):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if !from.IsZero() {
-			q.Set("since", from.UTC().Format(time.RFC3339Nano))
+	}
+}
+
+// printRecords prints records as lines.
+func (a *App) printRecords(all []json.RawMessage, asJSON bool) error {
+	for _, raw := range all {
+		var row auditRow
+		if err := json.Unmarshal(raw, &row); err != nil {
+			return fmt.Errorf("read the server's answer: %w", err)
 		}
-		newer, err := newestRecords(ctx, r, q, 0)
-		if err != nil {
+		if err := a.printRecord(raw, &row, asJSON); err != nil {
 			return err
 		}
-		slices.Reverse(newer)
-		next = newer
 	}
+	return nil
 }
 
 func (a *App) printRecord(raw json.RawMessage, row *auditRow, asJSON bool) error {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -21,6 +22,7 @@ type request struct {
 	header       http.Header
 	in           any       // sent as JSON, if it is not nil
 	body         io.Reader // or sent as it is, once
+	most         int64     // bounds the answer, in bytes; 0: maxAnswer
 }
 
 const (
@@ -44,8 +46,13 @@ func (r *remote) callWith(ctx context.Context, q request, out any) error {
 		return err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err == nil && out != nil {
+	most := cmp.Or(q.most, maxAnswer)
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	switch {
+	case err != nil:
+	case int64(len(answer)) > most:
+		err = fmt.Errorf("it has more than %d bytes, which is the most that is read", most)
+	case out != nil:
 		err = json.Unmarshal(answer, out)
 	}
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,8 @@ func (a *App) completeSandboxes(n int) completer {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
 		defer cancel()
-		names, _ := r.names(ctx) // none is no completion
+		names, _ := r.names(ctx)                                                         // none is no completion
+		names = slices.DeleteFunc(names, func(n string) bool { return n != visible(n) }) // not for a shell to see
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 }
@@ -47,6 +49,9 @@ func (a *App) completeExecs(cmd *cobra.Command, args []string, word string) ([]s
 	all, _ := pages[execRow](ctx, r, inSandbox(args[0], "execs"), url.Values{}) // none is no completion
 	var words []string
 	for i := range all {
+		if id := all[i].ExecID; id != visible(id) { // not for a shell to see
+			continue
+		}
 		words = append(words, all[i].ExecID+"\t"+visible(clip(strings.Join(all[i].Command, " "), maxCell)))
 	}
 	return words, cobra.ShellCompDirectiveNoFileComp

@@ -230,7 +230,7 @@ func (a *App) execDetached(ctx context.Context, r *remote, box string, w *execWi
 	if err := r.call(ctx, http.MethodPost, inSandbox(box, "execute"), w, &e); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(a.Stdout, e.ExecID)
+	_, err := fmt.Fprintln(a.Stdout, visible(e.ExecID))
 	return err
 }
 
@@ -239,7 +239,8 @@ func (a *App) execToJSON(ctx context.Context, r *remote, box string, w *execWish
 		w.OnDisconnect = "kill"
 	}
 	var result json.RawMessage
-	if err := r.call(ctx, http.MethodPost, inSandbox(box, "execute"), w, &result); err != nil {
+	q := request{method: http.MethodPost, path: inSandbox(box, "execute"), in: w, most: mostOf(w.MaxOutput)}
+	if err := r.callWith(ctx, q, &result); err != nil {
 		return err
 	}
 	if err := a.printJSON(result); err != nil {
@@ -250,6 +251,17 @@ func (a *App) execToJSON(ctx context.Context, r *remote, box string, w *execWish
 		return fmt.Errorf("read the answer of %s: %w", r.where, err)
 	}
 	return e.status()
+}
+
+// mostOf bounds a result whose command may say so much on each stream. The server
+// writes all of it twice, and a byte as up to six: \u001b.
+func mostOf(maxOutput string) int64 {
+	const streams, times, escaped, rest = 2, 2, 6, 1 << 20
+	n, err := sandbox.ParseSize("max_output", maxOutput)
+	if err != nil || n <= 0 || n > sandbox.MaxMaxOutput { // the server's own, or it refuses it
+		n = sandbox.MaxMaxOutput
+	}
+	return streams*times*escaped*n + rest
 }
 
 // execEnd is how a command ended, as the server tells it.

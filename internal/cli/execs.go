@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -106,6 +105,17 @@ where they belong. With --follow it goes on until the command's end.`,
 	return cmd
 }
 
+// only is the stream that is wanted; empty: both.
+func (f *logsFlags) only() string {
+	switch {
+	case f.stdout:
+		return streamNames[0]
+	case f.stderr:
+		return streamNames[1]
+	}
+	return ""
+}
+
 func (a *App) logs(ctx context.Context, r *remote, box, execID string, f *logsFlags, from bool) error {
 	if from && !f.stdout && !f.stderr {
 		return errors.New("--offset is a place in one stream: add --stdout or --stderr")
@@ -118,25 +128,22 @@ func (a *App) logs(ctx context.Context, r *remote, box, execID string, f *logsFl
 	if from {
 		begin = [2]int64{f.offset, f.offset}
 	} else {
-		a.warnGone("standard output", begin[0], !f.stderr)
-		a.warnGone("standard error", begin[1], !f.stdout)
+		a.warnGone(streamWords[0], begin[0], !f.stderr)
+		a.warnGone(streamWords[1], begin[1], !f.stdout)
 	}
 	if f.follow {
-		return a.followLogs(ctx, r, box, execID, f, begin)
+		o := &output{app: a, r: r, box: box, only: f.only(), last: fmt.Sprintf("%d-%d", begin[0], begin[1])}
+		return a.followLogs(ctx, o, execID, from)
 	}
-	for i, stream := range []struct {
-		name string
-		not  bool
-		to   io.Writer
-	}{{"stdout", f.stderr, a.Stdout}, {"stderr", f.stdout, a.Stderr}} {
-		if stream.not {
+	for i, to := range [2]io.Writer{a.Stdout, a.Stderr} {
+		if only := f.only(); only != "" && only != streamNames[i] {
 			continue
 		}
-		resp, err := r.send(ctx, http.MethodGet, fmt.Sprintf("%s?stream=%s&offset=%d", inSandbox(box, "execs", execID, "output"), stream.name, begin[i]), nil)
+		resp, err := r.send(ctx, http.MethodGet, fmt.Sprintf("%s?stream=%s&offset=%d", inSandbox(box, "execs", execID, "output"), streamNames[i], begin[i]), nil)
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(stream.to, resp.Body)
+		_, err = io.Copy(to, resp.Body)
 		resp.Body.Close()
 		if err != nil {
 			return fmt.Errorf("read the output: %w", err)
@@ -151,44 +158,18 @@ func (a *App) warnGone(stream string, bytes int64, wanted bool) {
 	}
 }
 
-// followLogs shows output as it comes, also from a server that was away.
-func (a *App) followLogs(ctx context.Context, r *remote, box, execID string, f *logsFlags, begin [2]int64) error {
-	query := url.Values{"encoding": {"base64"}, "stream": {"both"}}
-	if f.stdout {
-		query.Set("stream", "stdout")
-	} else if f.stderr {
-		query.Set("stream", "stderr")
-	}
-	last := fmt.Sprintf("%d-%d", begin[0], begin[1])
+// followLogs shows output as it comes, also from a server that was away. Where the
+// user said to begin, that must be there.
+func (a *App) followLogs(ctx context.Context, o *output, execID string, from bool) error {
 	take := func(e event) (bool, error) {
-		var d struct {
-			Data []byte `json:"data_base64"`
-		}
-		if e.name == "error" {
-			return false, eventError(e.data)
-		}
-		if err := json.Unmarshal(e.data, &d); err != nil {
-			return false, fmt.Errorf("read an event of the server: %w", err)
-		}
-		last = e.id
-		var err error
-		switch e.name {
-		case "stdout":
-			_, err = a.Stdout.Write(d.Data)
-		case "stderr":
-			_, err = a.Stderr.Write(d.Data)
-		}
+		_, err := o.show(e)
 		return e.name == "exit", err
 	}
-	output := func() request {
-		h := http.Header{"Accept": {"text/event-stream"}, "Last-Event-Id": {last}}
-		return request{method: http.MethodGet, path: inSandbox(box, "execs", execID, "output") + "?" + query.Encode(), header: h}
+	err := o.r.events(ctx, o.request(execID), take)
+	if from && isLost(err) {
+		return err
 	}
-	err := r.events(ctx, output(), take)
-	for goesOn(err) && ctx.Err() == nil {
-		err = r.eventsAgain(ctx, output(), take)
-	}
-	return err
+	return o.again(ctx, execID, err, take)
 }
 
 func (a *App) killCommand() *cobra.Command {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -16,11 +15,8 @@ import (
 
 // following is a command that this process shows the output of.
 type following struct {
-	app  *App
-	r    *remote
-	box  string
-	last string // the id of the last event, to go on from
-	in   *pump  // nil: no input
+	output
+	in *pump // nil: no input
 	// inSession: the command is its shell's, and goes when nobody follows it.
 	inSession bool
 
@@ -38,7 +34,7 @@ const (
 
 // follow runs a command and shows its output.
 func (a *App) follow(ctx context.Context, r *remote, box string, f *execFlags, w *execWish) error {
-	fo := &following{app: a, r: r, box: box, inSession: f.session != ""}
+	fo := &following{output: output{app: a, r: r, box: box}, inSession: f.session != ""}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if f.stdin {
@@ -69,29 +65,16 @@ func (f *following) id() string {
 
 // take handles one event; done is the last.
 func (f *following) take(ctx context.Context, e event) (done bool, err error) {
-	var d struct {
-		execEnd
-		Data []byte `json:"data_base64"`
-	}
-	if e.name == "error" {
-		return false, eventError(e.data)
-	}
-	if err := json.Unmarshal(e.data, &d); err != nil {
-		return false, fmt.Errorf("read an event of the server: %w", err)
-	}
-	switch e.name {
-	case "start":
+	d, err := f.show(e)
+	switch {
+	case err != nil:
+		return false, err
+	case e.name == "start":
 		f.begin(ctx, d.ExecID)
-	case "stdout":
-		_, err = f.app.Stdout.Write(d.Data)
-		f.last = e.id
-	case "stderr":
-		_, err = f.app.Stderr.Write(d.Data)
-		f.last = e.id
-	case "exit":
+	case e.name == "exit":
 		return true, f.app.ended(&d.execEnd)
 	}
-	return false, err
+	return false, nil
 }
 
 func (f *following) begin(ctx context.Context, execID string) {
@@ -110,24 +93,13 @@ func (f *following) begin(ctx context.Context, execID string) {
 // resume goes on with a command whose server went away, if it comes back.
 func (f *following) resume(ctx context.Context, err error) error {
 	if goesOn(err) && ctx.Err() == nil {
-		fmt.Fprintf(f.app.Stderr, "agentbox: %v; waiting for it to come back\n", err)
+		fmt.Fprintf(f.app.Stderr, "agentbox: %s; waiting for it to come back\n", visible(err.Error()))
 	}
-	for goesOn(err) && ctx.Err() == nil {
-		err = f.r.eventsAgain(ctx, f.output(), func(e event) (bool, error) { return f.take(ctx, e) })
-	}
+	err = f.again(ctx, f.id(), err, func(e event) (bool, error) { return f.take(ctx, e) })
 	if isAway(err) {
 		return fmt.Errorf("the server went away and the command may go on; then its output is in: agentbox logs -f %s %s", f.box, f.id())
 	}
 	return err
-}
-
-// output asks for the output that did not come yet.
-func (f *following) output() request {
-	h := http.Header{"Accept": {"text/event-stream"}}
-	if f.last != "" {
-		h.Set("Last-Event-ID", f.last)
-	}
-	return request{method: http.MethodGet, path: inSandbox(f.box, "execs", f.id(), "output") + "?encoding=base64", header: h}
 }
 
 // passSignals gives the command the signals that this process gets.

@@ -59,8 +59,8 @@ func (a *App) keyCreate() *cobra.Command {
 			if asJSON {
 				return a.printJSON(made)
 			}
-			fmt.Fprintf(a.Stderr, "key %s of %s, shown this once:\n", made.ID, made.Owner)
-			_, err = fmt.Fprintln(a.Stdout, made.Secret)
+			fmt.Fprintf(a.Stderr, "key %s of %s, shown this once:\n", visible(made.ID), visible(made.Owner))
+			_, err = fmt.Fprintln(a.Stdout, visible(made.Secret))
 			return err
 		},
 	}

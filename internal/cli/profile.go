@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -57,6 +58,9 @@ func (a *App) profileAdd() *cobra.Command {
 			if args[0] == localProfile || !boxName().MatchString(args[0]) {
 				return &sandbox.InvalidError{Field: "name", Value: args[0], Allowed: "1 to 63 letters, digits and any of _ . -, but not " + localProfile}
 			}
+			if err := s.keepCACert(); err != nil {
+				return err
+			}
 			p, err := readProfiles()
 			if err != nil {
 				return err
@@ -80,6 +84,21 @@ func (a *App) profileAdd() *cobra.Command {
 	fl.BoolVar(&noKey, "no-key", false, "it asks for no key (serve --no-auth)")
 	_ = cmd.MarkFlagRequired("url") // it is there
 	return cmd
+}
+
+// keepCACert makes the path of --cacert one that is right in any directory. A file
+// that is no use is told now rather than by every command.
+func (s *server) keepCACert() (err error) {
+	if s.CACert == "" {
+		return nil
+	}
+	if _, err := authorities(s.CACert); err != nil {
+		return err
+	}
+	if s.CACert, err = filepath.Abs(s.CACert); err != nil {
+		return fmt.Errorf("find the certificate of --cacert: %w", err)
+	}
+	return nil
 }
 
 // maxKey bounds what is read of a key, in bytes.

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 )
 
@@ -40,10 +43,9 @@ func (p *pump) run(ctx context.Context) {
 		gathered := time.After(pumpGather)
 		for !b.ended && len(b.rest) < pumpChunk && b.wait(gathered) {
 		}
-		var body io.Reader = b
-		last := b.ended
+		last, body := b.ended, b.parts()
 		if last {
-			body = bytes.NewReader(b.rest)
+			body = func() (io.Reader, bool) { return bytes.NewReader(b.rest), true }
 		}
 		if ctx.Err() != nil || !p.send(ctx, body, last) || last {
 			return
@@ -52,32 +54,68 @@ func (p *pump) run(ctx context.Context) {
 }
 
 // send sends a part of the input and reports whether it was taken. A server that
-// is away has taken nothing of it.
-func (p *pump) send(ctx context.Context, body io.Reader, eof bool) bool {
+// is away, or counts requests, has taken nothing of it; then it is sent again.
+// body gives it anew, unless it is not there any more.
+func (p *pump) send(ctx context.Context, body func() (io.Reader, bool), eof bool) bool {
 	path := p.path
 	if eof {
 		path += "?eof=1"
 	}
-	q := request{method: http.MethodPost, path: path, body: body, header: http.Header{"Content-Type": {"application/octet-stream"}}}
+	var err error
 	for end := time.Now().Add(backWithin); ; {
-		err := p.r.callWith(ctx, q, nil)
+		part, whole := body()
+		if !whole {
+			return p.give(err)
+		}
+		q := request{method: http.MethodPost, path: path, body: part, header: http.Header{"Content-Type": {"application/octet-stream"}}}
+		err = p.r.callWith(ctx, q, nil)
+		if c, ok := part.(io.Closer); ok {
+			_ = c.Close() // the connection reads no more of it
+		}
+		wait := backEvery
 		var refused *apiError
 		switch {
 		case err == nil:
 			return true
-		case errors.As(err, &refused) && refused.Code != "unavailable":
-			return false // the command takes no more, or has ended
-		case !nobodyThere(err) || time.Now().After(end):
+		case errors.As(err, &refused) && refused.takesNoMore():
+			return false // its end is told elsewhere
+		case refused != nil && refused.tookNothing():
+			wait = max(wait, refused.retryAfter)
+		case refused != nil && refused.Code != "unavailable":
+			return p.give(err)
+		case !nobodyThere(err):
 			p.fail(errInputLost)
 			return false
 		}
+		if time.Now().Add(wait).After(end) || wait > maxRetryWait {
+			return p.give(err)
+		}
 		select {
-		case <-time.After(backEvery):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return false
 		}
 	}
 }
+
+// give gives up on the input, because of what the server said.
+func (p *pump) give(err error) (taken bool) {
+	p.fail(fmt.Errorf("the command did not get all of its input, and may go on without it: %w", err))
+	return false
+}
+
+// takesNoMore reports whether a command has ended, or its input.
+func (e *apiError) takesNoMore() bool {
+	switch e.Code {
+	case "conflict", "not_found", "not_running":
+		return true
+	}
+	return strings.HasPrefix(e.Code, "sandbox_")
+}
+
+// tookNothing reports whether a server refused input before it took any: it counts
+// requests, or did not find its place in the output of a busy command.
+func (e *apiError) tookNothing() bool { return e.Code == "rate_limited" || e.Code == "out_of_range" }
 
 var errInputLost = errors.New("the server went away while input was on its way to the command, which may go on without it")
 
@@ -128,4 +166,58 @@ func (b *burst) Read(p []byte) (int, error) {
 	n := copy(p, b.rest)
 	b.rest = b.rest[n:]
 	return n, nil
+}
+
+// pumpKeep is how much of a burst is kept to be sent again, in bytes.
+const pumpKeep = 1 << 20
+
+// parts gives the burst as often as it is to be sent, as long as what was read of
+// it is kept. The part before must be closed.
+func (b *burst) parts() func() (io.Reader, bool) {
+	var p *part
+	return func() (io.Reader, bool) {
+		switch {
+		case p == nil:
+			p = &part{from: b}
+		case p.lost:
+			return nil, false
+		default:
+			p = &part{from: io.MultiReader(bytes.NewReader(p.sent), b)}
+		}
+		return p, true
+	}
+}
+
+// part is what one request sends of a burst. A connection may go on reading after
+// its answer came, until it is closed.
+type part struct {
+	mu     sync.Mutex
+	from   io.Reader
+	sent   []byte // what was read, unless it is lost
+	lost   bool
+	closed bool
+}
+
+// Read implements io.Reader.
+func (p *part) Read(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return 0, io.ErrClosedPipe
+	}
+	n, err := p.from.Read(b)
+	if p.lost = p.lost || len(p.sent)+n > pumpKeep; p.lost {
+		p.sent = nil
+	} else {
+		p.sent = append(p.sent, b[:n]...)
+	}
+	return n, err
+}
+
+// Close implements io.Closer. It waits for a Read.
+func (p *part) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	return nil
 }

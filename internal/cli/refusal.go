@@ -18,8 +18,7 @@ type apiError struct {
 	Status     int
 	Code       string
 	Text       string
-	Field      string
-	First      string // offset that is there, of out_of_range
+	first      int64 // of out_of_range: the first offset that is there
 	retryAfter time.Duration
 }
 
@@ -49,13 +48,14 @@ const unknownSandbox = "Sandbox not found"
 // parseProblem reads the body of an error, in both forms that the API has.
 func parseProblem(resp *http.Response, answer []byte) *apiError {
 	var p struct {
-		Detail  json.RawMessage `json:"detail"`
-		Code    string          `json:"code"`
-		Reason  string          `json:"reason"`
-		Field   string          `json:"field"`
-		Allowed string          `json:"allowed"`
+		Detail json.RawMessage `json:"detail"`
+		Code   string          `json:"code"`
+		Reason string          `json:"reason"`
 	}
-	e := &apiError{Status: resp.StatusCode, First: resp.Header.Get("X-First-Offset")}
+	e := &apiError{Status: resp.StatusCode}
+	if first, err := strconv.ParseInt(resp.Header.Get("X-First-Offset"), 10, 64); err == nil {
+		e.first = first
+	}
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds >= 0 {
 		e.retryAfter = time.Duration(seconds) * time.Second
 	}
@@ -69,7 +69,7 @@ func parseProblem(resp *http.Response, answer []byte) *apiError {
 	case json.Unmarshal(p.Detail, &fields) == nil && len(fields) > 0:
 		e.Text = strings.TrimSpace(fmt.Sprintln(append(fields[0].Loc, fields[0].Msg)...))
 	}
-	e.Code, e.Field = p.Code, p.Field
+	e.Code = p.Code
 	if e.Text == "" {
 		e.Text = "the server answered " + resp.Status
 	}

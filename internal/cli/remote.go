@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -148,17 +149,34 @@ func byURL(s server) (*remote, error) {
 	t.Proxy = http.ProxyFromEnvironment
 	t.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	if s.CACert != "" && u.Scheme == "https" {
-		pem, err := os.ReadFile(s.CACert)
+		roots, err := authorities(s.CACert)
 		if err != nil {
-			return nil, fmt.Errorf("read the certificate of --cacert: %w", err)
-		}
-		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read the certificate of --cacert: %s has none in PEM form", s.CACert)
+			return nil, err
 		}
 		t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	}
 	return &remote{base: strings.TrimSuffix(s.URL, "/"), key: s.Key, where: s.URL, client: httpClient(t)}, nil
+}
+
+// maxCACert bounds a file of authorities, in bytes.
+const maxCACert = 16 << 20
+
+// authorities reads the file of --cacert.
+func authorities(file string) (*x509.CertPool, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate of --cacert: %w", err)
+	}
+	defer f.Close()
+	pem, err := io.ReadAll(io.LimitReader(f, maxCACert))
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate of --cacert: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("read the certificate of --cacert: %s has none in PEM form", file)
+	}
+	return roots, nil
 }
 
 func bySocket(path string) *remote {

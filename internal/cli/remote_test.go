@@ -266,6 +266,21 @@ func TestTLS(t *testing.T) {
 		t.Errorf("with its authority: %+v", got)
 	}
 	wantIn(t, call(t, "", "get", "x", "--cacert", os.DevNull).stderr, "has none in PEM form")
+	t.Chdir(filepath.Dir(ca))
+	for file, want := range map[string]string{os.DevNull: "has none in PEM form", "nope.pem": "no such file", filepath.Dir(ca): "read the certificate of --cacert"} {
+		got := call(t, "", "profile", "add", "work", "--no-key", "--url", s.URL, "--cacert", file)
+		if got.code != ExitFailure {
+			t.Errorf("a profile with %s: %+v", file, got)
+		}
+		wantIn(t, got.stderr, want)
+	}
+	if got := call(t, "", "profile", "add", "work", "--no-key", "--url", s.URL, "--cacert", "ca.pem"); got.code != 0 {
+		t.Errorf("a profile: %+v", got)
+	}
+	t.Chdir(t.TempDir()) // a profile is for every directory
+	if got := call(t, "", "get", "x", "--profile", "work"); got.code != 0 {
+		t.Errorf("with the profile's authority: %+v", got)
+	}
 	t.Setenv(urlVariable, strings.Replace(s.URL, "https", "http", 1))
 	if got := call(t, "", "get", "x"); got.code != ExitFailure {
 		t.Errorf("without TLS: %+v", got)
@@ -314,7 +329,7 @@ func FuzzEvents(f *testing.F) {
 	f.Add([]byte("event: error\ndata: {\"detail\":[1],\"code\":{}}\n\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		a := &App{Stdout: io.Discard, Stderr: io.Discard}
-		fo := &following{app: a}
+		fo := &following{output: output{app: a}}
 		if err := readEvents(io.NopCloser(strings.NewReader(string(body))), func(e event) (bool, error) { return fo.take(t.Context(), e) }); err != nil && err.Error() == "" {
 			t.Error("an error without words")
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"agentbox/internal/ids"
 )
@@ -93,11 +94,7 @@ server.`,
   agentbox create small --label team=a --lifetime 1h
   agentbox exec "$(agentbox create)" -- uname -a`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := a.remote(cmd)
-			if err != nil {
-				return err
-			}
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			n.Image = strings.Join(args, "")
 			if n.Env, err = variables(env); err != nil {
 				return err
@@ -105,29 +102,22 @@ server.`,
 			if n.Volumes, err = volumeWishes(volumes); err != nil {
 				return err
 			}
-			var made json.RawMessage
-			// With a key the server makes one sandbox, however often it is asked.
-			q := request{method: http.MethodPost, path: "/sandboxes", in: n, header: http.Header{idempotencyKey: {ids.Hex(idempotencyBytes)}}}
-			if err := r.callWith(cmd.Context(), q, &made); err != nil {
-				return err
-			}
-			if asJSON {
-				return a.printJSON(made)
-			}
-			var b sandboxRow
-			if err := json.Unmarshal(made, &b); err != nil {
-				return fmt.Errorf("read the answer of %s: %w", r.where, err)
-			}
-			_, err = fmt.Fprintln(a.Stdout, b.ShortID)
-			return err
+			return a.create(cmd, &n, asJSON)
 		},
 	}
+	n.add(cmd.Flags())
 	fl := cmd.Flags()
+	fl.StringArrayVarP(&env, "env", "e", nil, "set an environment variable, `NAME=VALUE`, or NAME to pass on this one's value (repeatable)")
+	fl.StringArrayVar(&volumes, "volume", nil, "a volume and where it is to be, `NAME:PATH[:ro]` (repeatable)")
+	fl.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// add adds the options that are fields of the request.
+func (n *sandboxWish) add(fl *pflag.FlagSet) {
 	fl.SortFlags = false
 	fl.StringVar(&n.Name, "name", "", "your name for it")
 	fl.StringToStringVarP(&n.Labels, "label", "l", nil, "label, `NAME=VALUE` (repeatable)")
-	fl.StringArrayVarP(&env, "env", "e", nil, "set an environment variable, `NAME=VALUE`, or NAME to pass on this one's value (repeatable)")
-	fl.StringArrayVar(&volumes, "volume", nil, "a volume and where it is to be, `NAME:PATH[:ro]` (repeatable)")
 	fl.StringVar(&n.TenantID, "tenant", "", "whose storage it has on /workspace and /mnt/user-data/outputs")
 	fl.StringVarP(&n.Workdir, "workdir", "w", "", "working directory (default: the image's)")
 	fl.StringVarP(&n.User, "user", "u", "", "user name or uid (default: the image's)")
@@ -138,8 +128,29 @@ server.`,
 	fl.StringVar(&n.IdleTimeout, "idle-timeout", "", "time without use until it ends, such as 30m; 0: never")
 	fl.StringVar(&n.Lifetime, "lifetime", "", "time until it is destroyed, such as 24h; 0: never")
 	fl.StringVar(&n.OnIdle, "on-idle", "", "destroy or stop")
-	fl.BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+}
+
+// create makes a sandbox and prints its short id, or all about it.
+func (a *App) create(cmd *cobra.Command, n *sandboxWish, asJSON bool) error {
+	r, err := a.remote(cmd)
+	if err != nil {
+		return err
+	}
+	var made json.RawMessage
+	// With a key the server makes one sandbox, however often it is asked.
+	q := request{method: http.MethodPost, path: "/sandboxes", in: n, header: http.Header{idempotencyKey: {ids.Hex(idempotencyBytes)}}}
+	if err := r.callWith(cmd.Context(), q, &made); err != nil {
+		return err
+	}
+	if asJSON {
+		return a.printJSON(made)
+	}
+	var b sandboxRow
+	if err := json.Unmarshal(made, &b); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", r.where, err)
+	}
+	_, err = fmt.Fprintln(a.Stdout, visible(b.ShortID))
+	return err
 }
 
 // idempotencyBytes are the random bytes in a key of idempotency.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"agentbox/internal/config"
 	"agentbox/internal/image"
@@ -108,9 +110,20 @@ are destroyed. Settings come from a file, variables and flags: docs/CONFIG.md.`,
 	return cmd
 }
 
-// journalVariable is set by systemd for a unit whose output goes to the journal,
-// which is no place for a key; see systemd.exec(5).
+// journalVariable names the stream to the journal, by its device and inode, that
+// systemd gave a unit as its output; see systemd.exec(5). What the unit starts has
+// the variable also when its output goes elsewhere.
 const journalVariable = "JOURNAL_STREAM"
+
+// toJournal reports whether w is the journal, which is no place for a key.
+func toJournal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	var st unix.Stat_t
+	if !ok || unix.Fstat(int(f.Fd()), &st) != nil {
+		return false
+	}
+	return os.Getenv(journalVariable) == fmt.Sprintf("%d:%d", st.Dev, st.Ino)
+}
 
 func (a *App) serve(ctx context.Context, loaded *config.Loaded) error {
 	for _, w := range loaded.Warnings {
@@ -127,7 +140,7 @@ func (a *App) serve(ctx context.Context, loaded *config.Loaded) error {
 			a.up(d, keyCreation(&loaded.Config))
 			tellSystemd(daemon.SdNotifyReady)
 		},
-		FirstKey: os.Getenv(journalVariable) == "",
+		FirstKey: !toJournal(a.Stdout),
 		EnsureImage: func(ctx context.Context, images *image.Store, name string) error {
 			_, err := a.ensureImage(ctx, images, name, pullMissing)
 			return err

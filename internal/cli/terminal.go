@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -99,7 +100,7 @@ func (t *terminal) run(ctx context.Context, cancel context.CancelCauseFunc, stdi
 			return end, err
 		}
 		if !said {
-			t.say("%v; waiting for it to come back, Ctrl-C leaves", err)
+			t.say("%s; waiting for it to come back, Ctrl-C leaves", visible(err.Error()))
 			said = true
 		}
 		if ws, err = t.joinAgain(ctx); err != nil {
@@ -110,7 +111,15 @@ func (t *terminal) run(ctx context.Context, cancel context.CancelCauseFunc, stdi
 
 // join opens the connection at the place where the output was left.
 func (t *terminal) join(ctx context.Context) (*websocket.Conn, error) {
-	ws, err := t.r.dial(ctx, inSandbox(t.box, "terminal"), url.Values{"exec_id": {t.execID}, "offset": {strconv.FormatInt(t.offset, 10)}})
+	query := url.Values{"exec_id": {t.execID}}
+	dial := func() (*websocket.Conn, error) {
+		query.Set("offset", strconv.FormatInt(t.offset, 10))
+		return t.r.dial(ctx, inSandbox(t.box, "terminal"), query)
+	}
+	ws, err := dial()
+	for lost := 0; lost < maxLost && t.skip(err); lost++ {
+		ws, err = dial()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +145,18 @@ func (t *terminal) joinAgain(ctx context.Context) (*websocket.Conn, error) {
 	}
 }
 
+// skip passes over output that is not there any more and says how much that is;
+// false: err is another.
+func (t *terminal) skip(err error) bool {
+	var refused *apiError
+	if !isLost(err) || !errors.As(err, &refused) || refused.first <= t.offset {
+		return false
+	}
+	t.say("%d bytes of the output are not there any more", refused.first-t.offset)
+	t.offset = refused.first
+	return true
+}
+
 // show writes the output to this process's terminal until the command has ended.
 func (t *terminal) show(ctx context.Context, ws *websocket.Conn) (*execEnd, error) {
 	alive, cancel := context.WithCancel(ctx)
@@ -144,9 +165,14 @@ func (t *terminal) show(ctx context.Context, ws *websocket.Conn) (*execEnd, erro
 		defer cancel()
 		keepAlive(alive, ws)
 	}()
+	var refused error // the last, which may be of a resize: then the command goes on
 	for {
 		kind, data, err := ws.Read(alive)
-		if err != nil {
+		switch {
+		case err == nil:
+		case refused != nil && ctx.Err() == nil && websocket.CloseStatus(err) == websocket.StatusNormalClosure:
+			return nil, refused // it was why the server ended this
+		default:
 			return nil, cmp.Or(context.Cause(ctx), errBroken)
 		}
 		if kind == websocket.MessageBinary {
@@ -156,20 +182,31 @@ func (t *terminal) show(ctx context.Context, ws *websocket.Conn) (*execEnd, erro
 			}
 			continue
 		}
-		var m struct {
-			Type string `json:"type"`
-			execEnd
+		end, told, err := readMessage(data)
+		if end != nil || err != nil || goesOn(told) {
+			return end, cmp.Or(err, told)
 		}
-		if err := json.Unmarshal(data, &m); err != nil {
-			return nil, fmt.Errorf("read a message of the server: %w", err)
-		}
-		switch m.Type {
-		case "exit":
-			return &m.execEnd, nil
-		case "error":
-			return nil, eventError(data)
-		}
+		refused = cmp.Or(told, refused)
 	}
+}
+
+// readMessage reads what a server says beside output: the end of the command, or
+// what it refuses.
+func readMessage(data []byte) (end *execEnd, refused, err error) {
+	var m struct {
+		Type string `json:"type"`
+		execEnd
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, nil, fmt.Errorf("read a message of the server: %w", err)
+	}
+	switch m.Type {
+	case "exit":
+		return &m.execEnd, nil, nil
+	case "error":
+		return nil, eventError(data), nil
+	}
+	return nil, nil, nil
 }
 
 func (t *terminal) conn() *websocket.Conn {

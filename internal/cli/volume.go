@@ -180,7 +180,7 @@ in .gz as a tar.gz. Sandboxes may use the volume meanwhile.`,
 				return fmt.Errorf("back up volume %s: %w", args[0], err)
 			}
 			if n := resp.Trailer.Get("X-Skipped"); n != "" && n != "0" {
-				fmt.Fprintf(a.Stderr, "%s entries were left out: special files, what lies too deep, or is larger than the volume\n", n)
+				fmt.Fprintf(a.Stderr, "%s entries were left out: special files, what lies too deep, or is larger than the volume\n", visible(n))
 			}
 			return nil
 		},
@@ -245,7 +245,7 @@ the same name.`,
 			}
 			defer resp.Body.Close()
 			if n := resp.Header.Get("X-Skipped"); n != "" && n != "0" {
-				fmt.Fprintf(a.Stderr, "%s entries were left out: special files, and what would lead out of the volume\n", n)
+				fmt.Fprintf(a.Stderr, "%s entries were left out: special files, and what would lead out of the volume\n", visible(n))
 			}
 			return nil
 		},

@@ -105,8 +105,17 @@ func background() (string, error) {
 	if err := p.Detach(); err != nil {
 		return "", err
 	}
-	time.Sleep(75 * time.Second)
-	return longExec(sandbox.Command{Shell: "cat /workspace/fin; rm /workspace/fin"}, false)
+	return awaited(func() (string, error) { return longExec(sandbox.Command{Shell: "cat /workspace/fin"}, false) })
+}
+
+// awaited is what look finds of a command of 70 s, once it finds something.
+func awaited(look func() (string, error)) (string, error) {
+	for limit := time.Now().Add(90*time.Second + Slack()); ; time.Sleep(time.Second) {
+		out, err := look()
+		if err == nil && out != "" || time.Now().After(limit) {
+			return out, err
+		}
+	}
 }
 
 func longResult(t *testing.T, id string) {

@@ -31,8 +31,8 @@ func TestTerminal(t *testing.T) {
 	term.Type("until stty size | grep -x '30 90'; do sleep 0.1; done; echo it has a new si''ze\r")
 	term.Expect("it has a new size\r\n")
 	// Keys go to the program, also those that would end agentbox.
-	term.Type("sleep 1000\r")
-	time.Sleep(300 * time.Millisecond) // the shell has to start it
+	term.Type("bash -c 'echo sle''eps; exec sleep 1000'\r")
+	term.Expect("sleeps\r\n")
 	term.Type("\x03")
 	term.Type("echo stat''us=$?\r")
 	term.Expect("status=130\r\n")

@@ -79,12 +79,12 @@ func (d *Daemon) StartWith(env ...string) error {
 	d.cmd = exec.Command(Binary(d.t), args...)
 	d.cmd.Env = append(append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir), env...)
 	d.cmd.Stderr = d.logs
-	if d.adjust != nil {
-		d.adjust(d.cmd)
-	}
 	stdout, err := d.cmd.StdoutPipe()
 	if err != nil {
 		d.t.Fatal(err)
+	}
+	if d.adjust != nil {
+		d.adjust(d.cmd)
 	}
 	if err := d.cmd.Start(); err != nil {
 		d.t.Fatal(err)

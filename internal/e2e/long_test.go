@@ -82,8 +82,9 @@ func (r *restBox) detached() (string, error) {
 	if err := r.call("POST", "/execute", `{"command":"sleep 70; echo fin ok > /workspace/fin-rest","detach":true}`, nil); err != nil {
 		return "", err
 	}
-	time.Sleep(75 * time.Second)
-	return r.text(sandbox.Command{Shell: "cat /workspace/fin-rest", Timeout: time.Minute}, false)
+	return awaited(func() (string, error) {
+		return r.text(sandbox.Command{Shell: "cat /workspace/fin-rest", Timeout: time.Minute}, false)
+	})
 }
 
 // impatient is a proxy to the daemon that cuts a connection on which nothing

@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -18,6 +19,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // tryCurl runs the line that the server says to try, with a key in the
@@ -88,8 +91,14 @@ func TestServeAsUnit(t *testing.T) {
 	}
 	defer systemd.Close()
 	t.Setenv("NOTIFY_SOCKET", path)
-	t.Setenv("JOURNAL_STREAM", "8:12345")
-	d := StartDaemon(t)
+	d := &Daemon{t: t, Dir: DataDir(t), logs: &lockedBuffer{}, adjust: func(cmd *exec.Cmd) {
+		var out unix.Stat_t
+		if err := unix.Fstat(int(cmd.Stdout.(*os.File).Fd()), &out); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Env = append(cmd.Env, fmt.Sprintf("JOURNAL_STREAM=%d:%d", out.Dev, out.Ino))
+	}}
+	d.forTest(t)
 	hears := func(want string) {
 		t.Helper()
 		b := make([]byte, 256)
@@ -113,6 +122,15 @@ func TestServeAsUnit(t *testing.T) {
 	d.Stop()
 	hears("STOPPING=1")
 	d.Start()
+}
+
+// TestServeBesideUnit: what a unit started has the variable of its journal, too; a
+// terminal or a file gets the key.
+func TestServeBesideUnit(t *testing.T) {
+	t.Setenv("JOURNAL_STREAM", "8:12345")
+	if d := StartDaemon(t); d.Key == "" {
+		t.Errorf("the first start says\n%s", d.Said)
+	}
 }
 
 // selfSigned makes a certificate for the name agentbox.example.

@@ -141,7 +141,9 @@ func (c *muxConn) Write(p []byte) (int, error) {
 		}
 		return c.Conn.Write(p)
 	}
-	if _, err := c.Conn.Write(append(b, p...)); err != nil {
+	b = append(b, p...)
+	c.held = b[:0] // with the room that it has now
+	if _, err := c.Conn.Write(b); err != nil {
 		return 0, err
 	}
 	return len(p), nil

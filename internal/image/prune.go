@@ -40,12 +40,9 @@ func (s *Store) neededNames() (map[string]bool, error) {
 	return names, nil
 }
 
-// inUse reports whether somebody holds or needs a file of the image.
-func (s *Store) inUse(key string) (bool, error) {
-	needed, err := s.neededNames()
-	if err != nil {
-		return false, err
-	}
+// inUse reports whether somebody holds a file of the image, or one of the needed
+// files is its.
+func (s *Store) inUse(key string, needed map[string]bool) (bool, error) {
 	files, err := filepath.Glob(filepath.Join(s.dir, erofsDir, key+"-*"+erofsExt))
 	if err != nil {
 		return false, err
@@ -235,8 +232,12 @@ func (s *Store) removeUnused() (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	needed, err := s.neededNames()
+	if err != nil {
+		return nil, err
+	}
 	for _, r := range records {
-		busy, err := s.inUse(r.key())
+		busy, err := s.inUse(r.key(), needed)
 		if err == nil && !busy {
 			err = os.Remove(s.recordPath(r.Name))
 		}

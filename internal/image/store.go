@@ -377,7 +377,11 @@ func (s *Store) Remove(name string) error {
 	others, othersErr := s.records()
 	shared := slices.ContainsFunc(others, func(o record) bool { return o.Name != name && o.key() == r.key() })
 	if err == nil && !shared {
-		busy, err := s.inUse(r.key())
+		needed, err := s.neededNames()
+		if err != nil {
+			return fmt.Errorf("remove image %q: %w", name, err)
+		}
+		busy, err := s.inUse(r.key(), needed)
 		if err != nil {
 			return fmt.Errorf("remove image %q: %w", name, err)
 		}

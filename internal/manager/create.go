@@ -17,6 +17,7 @@ import (
 
 	"agentbox/internal/failpoint"
 	"agentbox/internal/ids"
+	"agentbox/internal/image"
 	"agentbox/internal/live"
 	"agentbox/internal/ports"
 	"agentbox/internal/runtime"
@@ -46,9 +47,6 @@ func (m *Manager) create(ctx context.Context, c sandbox.Caller, r sandbox.Create
 	}
 	p, err := m.plan(r)
 	if err != nil {
-		return none, err
-	}
-	if err := m.hasMemory(); err != nil {
 		return none, err
 	}
 	request, err := fingerprint(r, key)
@@ -139,7 +137,13 @@ func (m *Manager) await(ctx context.Context, b *box) (sandbox.Sandbox, error) {
 	if b.isGone() {
 		return sandbox.Sandbox{}, b.goneErr()
 	}
-	return b.snapshot(), nil
+	switch why := b.why(); why.reason {
+	case "":
+		return b.snapshot(), nil
+	case sandbox.ReasonUnmade: // and could not be undone yet
+		return sandbox.Sandbox{}, fmt.Errorf("it could not be made: %s: %w", why.text, errdefs.ErrUnavailable)
+	}
+	return sandbox.Sandbox{}, b.stateErr("Sandbox is being destroyed")
 }
 
 func record(c sandbox.Caller, r sandbox.CreateRequest, p plan) sandbox.Sandbox {
@@ -217,20 +221,17 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	if err := failpoint.CreateRecorded.Hit(); err != nil {
 		return err
 	}
+	if err := m.hasMemory(); err != nil {
+		return err
+	}
+	img, err := m.image(ctx, b, p.Image)
+	if err != nil {
+		return err
+	}
 	if err := m.place(ctx); err != nil {
 		return err
 	}
 	defer m.leave()
-	img, release, err := m.opts.Images.Acquire(ctx, p.Image)
-	if err != nil {
-		return err
-	}
-	b.mu.Lock()
-	b.release = release
-	b.mu.Unlock()
-	if err := failpoint.CreateImage.Hit(); err != nil {
-		return err
-	}
 	rec := b.snapshot()
 	mounts, unbounded, err := m.acquire(ctx, &rec)
 	if err == nil {
@@ -267,6 +268,19 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	b.begun()
 	m.runs(b, l, open)
 	return failpoint.CreateRunning.Hit()
+}
+
+// image acquires what a sandbox is made of, and gives it back with the sandbox. It
+// may have to be pulled first, so no place is held meanwhile.
+func (m *Manager) image(ctx context.Context, b *box, name string) (image.Image, error) {
+	img, release, err := m.opts.Images.Acquire(ctx, name)
+	if err != nil {
+		return img, err
+	}
+	b.mu.Lock()
+	b.release = release
+	b.mu.Unlock()
+	return img, failpoint.CreateImage.Hit()
 }
 
 // place waits for its turn: making sandboxes is work for all cores.

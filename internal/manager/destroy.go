@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -124,7 +123,7 @@ func (m *Manager) bury(ctx context.Context, b *box, why doom) error {
 	err := m.opts.Store.Bury(ctx, tomb, m.event(sb, sandbox.EventState))
 	if errdefs.IsResourceExhausted(err) {
 		// Better no tombstone than a sandbox that can't go.
-		err = errors.Join(m.opts.Store.Forget(ctx, sb.UID))
+		err = m.opts.Store.Forget(ctx, sb.UID)
 	}
 	if err != nil {
 		return err

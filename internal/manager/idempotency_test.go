@@ -82,6 +82,19 @@ func TestIdempotencyAtOnce(t *testing.T) {
 	}
 }
 
+// A creation that failed and could not be undone yet is no success for who asks
+// again.
+func TestIdempotencyOfFailed(t *testing.T) {
+	d := newRig(t).open()
+	d.life.failing("create done", errors.New("no such luck"))
+	d.life.failing("destroy", errors.New("busy"))
+	for range 2 {
+		if sb, err := d.Create(t.Context(), acme, sandbox.CreateRequest{}, "k"); err == nil || !strings.Contains(err.Error(), "no such luck") {
+			t.Errorf("got %+v, %v", sb, err)
+		}
+	}
+}
+
 // A command with a key runs once, for all who ask, also over a restart.
 func TestCommandOnce(t *testing.T) {
 	r := newRig(t)

@@ -206,7 +206,39 @@ func TestMemoryIsShort(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	available = 10
-	d.create(sandbox.CreateRequest{})
+	sb := d.must(d.Create(t.Context(), acme, sandbox.CreateRequest{}, "k"))
+	available = 9 // what is there already needs no more
+	if again, err := d.Create(t.Context(), acme, sandbox.CreateRequest{}, "k"); err != nil || again.UID != sb.UID {
+		t.Errorf("the same request again: %s, %v", again.Short, err)
+	}
+}
+
+// While an image is pulled for one sandbox others are made.
+func TestPullHoldsNobodyUp(t *testing.T) {
+	r := newRig(t)
+	r.policy.Creates = 1
+	d := r.open()
+	pulling, pulled := make(chan struct{}), make(chan struct{})
+	d.life.hook("acquire", func() {
+		d.life.hook("acquire", nil) // the first one only
+		close(pulling)
+		<-pulled
+	})
+	slow := make(chan error)
+	go func() {
+		_, err := d.Create(context.WithoutCancel(t.Context()), acme, sandbox.CreateRequest{}, "")
+		slow <- err
+	}()
+	<-pulling
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := d.Create(ctx, acme, sandbox.CreateRequest{}, ""); err != nil {
+		t.Error(err)
+	}
+	close(pulled)
+	if err := <-slow; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestDraining(t *testing.T) {

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,8 @@ const adoptions = 8
 
 // reconcile brings the store and the back end to agreement: what runs is taken
 // over, what is half-made or half-gone is removed, what ended meanwhile gets its
-// tombstone, and what only the back end knows is recorded again. An error of one sandbox does not keep the others
-// from it.
+// tombstone, and then what only the back end knows is recorded again. An error of one
+// sandbox does not keep the others from it.
 func (m *Manager) reconcile(ctx context.Context) error {
 	recs, err := m.opts.Store.Sandboxes(ctx)
 	if err != nil {
@@ -51,6 +52,11 @@ func (m *Manager) reconcile(ctx context.Context) error {
 			return ctx.Err()
 		})
 	}
+	// Of a store that is older than the back end, those that are gone may have the
+	// names and volumes of those that it does not know.
+	if err := g.Wait(); err != nil {
+		return err
+	}
 	for _, info := range found {
 		g.Go(func() error {
 			if err := m.unrecorded(ctx, info); err != nil {
@@ -73,7 +79,7 @@ func (m *Manager) recover(ctx context.Context, b *box, info runtime.Info) error 
 	case sandbox.Creating:
 		return m.finish(ctx, b, doom{sandbox.ReasonUnmade, "the server ended while it was made"})
 	case sandbox.Destroying:
-		return m.finish(ctx, b, doom{rec.Reason, rec.ReasonText})
+		return m.finish(ctx, b, doom{cmp.Or(rec.Reason, sandbox.ReasonDestroyed), rec.ReasonText}) // a damaged record has none
 	case sandbox.Failed:
 		return nil
 	}

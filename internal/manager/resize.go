@@ -13,8 +13,9 @@ import (
 	"agentbox/internal/sandbox"
 )
 
-// resizeTimeout bounds what a change of limits waits for the sandbox's agent.
-const resizeTimeout = 15 * time.Second
+// resizeTimeout bounds what a change of limits waits for the sandbox's agent. Only
+// tests change it.
+var resizeTimeout = 15 * time.Second
 
 // applyLimits changes the limits of a record as far as the policy and the back
 // end allow it.
@@ -101,7 +102,8 @@ func (m *Manager) resize(ctx context.Context, b *box) error {
 }
 
 // inform lets the agent know the limits that it keeps itself: how many processes
-// there may be, and how much output it may hold.
+// there may be, and how much output it may hold. When it fails, the next session
+// lets it know those that are recorded then.
 func (m *Manager) inform(ctx context.Context, b *box) error {
 	l := b.running()
 	if l == nil || !connected(l) {
@@ -110,5 +112,9 @@ func (m *Manager) inform(ctx context.Context, b *box) error {
 	ctx, cancel := context.WithTimeout(ctx, resizeTimeout)
 	defer cancel()
 	sb := b.snapshot()
-	return l.Reconfigure(ctx, m.config(&sb))
+	err := l.Reconfigure(ctx, m.config(&sb))
+	if err != nil && !errdefs.IsNotImplemented(err) {
+		_ = l.Session().Close() // the agent may have them, or take them later
+	}
+	return err
 }

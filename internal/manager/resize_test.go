@@ -1,14 +1,17 @@
 package manager_test
 
 import (
+	"context"
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/guest/client"
+	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 )
 
@@ -119,21 +122,89 @@ func TestResizeRefuses(t *testing.T) {
 	if got := d.get(sb.UID); got.Limits != sb.Limits || r.limitsInHost(sb.UID) != sb.Limits || len(got.Require) != 0 {
 		t.Errorf("what was refused left %+v, required %v", got.Limits, got.Require)
 	}
+	if n := d.updates(sb.UID); n != 0 {
+		t.Errorf("what was refused left %d events of updates", n)
+	}
+	if err := update(sandbox.Limits{Memory: sandbox.GiB}); err != nil || d.updates(sb.UID) != 1 {
+		t.Errorf("a change: %v, %d events of updates", err, d.updates(sb.UID))
+	}
 }
 
 // TestResizeKilled: whatever the moment, record and machine agree afterwards.
 func TestResizeKilled(t *testing.T) {
-	for step := 1; step <= 5; step++ {
+	for step, alive := 1, false; !alive; step++ {
 		r := newRig(t)
 		d := r.open()
 		sb := d.create(sandbox.CreateRequest{})
 		d.life.dieIn(step)
-		_, _ = d.Update(t.Context(), acme, sb.UID, sandbox.Update{Limits: sandbox.Limits{Memory: sandbox.GiB}}) // what becomes of it shows below
+		_, err := d.Update(t.Context(), acme, sb.UID, sandbox.Update{Limits: sandbox.Limits{Memory: sandbox.GiB}})
+		alive = err == nil && !d.life.isDead()
 		d.kill()
 		d = r.open()
-		if got := d.get(sb.UID).Limits; got != r.limitsInHost(sb.UID) {
-			t.Errorf("killed at step %d: recorded are %+v, on the machine %+v", step, got, r.limitsInHost(sb.UID))
+		got := d.get(sb.UID).Limits
+		if got != r.limitsInHost(sb.UID) || err == nil && got.Memory != sandbox.GiB {
+			t.Errorf("killed at step %d, %v: recorded are %+v, on the machine %+v", step, err, got, r.limitsInHost(sb.UID))
 		}
 		d.close()
+		if step > 50 {
+			t.Fatal("it dies always")
+		}
 	}
+}
+
+func (l *life) setMuted(muted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.muted = muted
+}
+
+type mutableConn struct {
+	net.Conn
+	l *life
+}
+
+func (c *mutableConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		c.l.mu.Lock()
+		muted := c.l.muted
+		c.l.mu.Unlock()
+		if err != nil || !muted {
+			return n, err
+		}
+	}
+}
+
+// An agent that does not answer has the limits of before again: it may have taken
+// those that were taken back.
+func TestResizeWithoutAnswer(t *testing.T) {
+	manager.Impatient(t)
+	r := newRig(t)
+	d := r.open()
+	sb := d.create(sandbox.CreateRequest{Limits: sandbox.Limits{Pids: 12}})
+	d.life.setMuted(true)
+	_, err := d.Update(t.Context(), acme, sb.UID, sandbox.Update{Limits: sandbox.Limits{Pids: 8}})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	d.life.setMuted(false)
+	if got := d.get(sb.UID).Limits; got != sb.Limits || r.limitsInHost(sb.UID) != got {
+		t.Errorf("recorded are %+v, on the machine %+v", got, r.limitsInHost(sb.UID))
+	}
+	d.fillPids(sb.UID, 12)
+}
+
+// updates are how many events of updates a sandbox has.
+func (d *daemon) updates(id string) (n int) {
+	d.t.Helper()
+	all, err := d.store.Events(d.t.Context(), id, 0, sandbox.MaxEvents)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, ev := range all {
+		if ev.Type == sandbox.EventUpdate {
+			n++
+		}
+	}
+	return n
 }

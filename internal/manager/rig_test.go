@@ -125,6 +125,7 @@ type life struct {
 	hooks map[string]func()
 	held  int // images
 	ooms  int64
+	muted bool // nothing that agents say arrives
 }
 
 var errDead = errors.New("the daemon is dead")
@@ -233,7 +234,11 @@ func (r *mortalRuntime) Attach(ctx context.Context, id string) (net.Conn, error)
 	if err := r.l.step("attach"); err != nil {
 		return nil, err
 	}
-	return r.Runtime.Attach(ctx, id)
+	conn, err := r.Runtime.Attach(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &mutableConn{conn, r.l}, nil
 }
 
 func (r *mortalRuntime) Stop(ctx context.Context, id string) error {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"agentbox/internal/ids"
 	"agentbox/internal/runtime"
@@ -20,7 +21,8 @@ import (
 // labelRecord is the copy's name in the back end.
 const labelRecord = "agentbox.record"
 
-// copyOf is the copy that goes to the back end.
+// copyOf is the copy that goes to the back end. It has the environment, too: the
+// agent is told it with each session, and knows it from nowhere else.
 func copyOf(rec sandbox.Sandbox) (map[string]string, error) {
 	text, err := json.Marshal(rec)
 	if err != nil {
@@ -35,20 +37,22 @@ func (m *Manager) salvaged(info runtime.Info) sandbox.Sandbox {
 	var rec sandbox.Sandbox
 	if err := json.Unmarshal([]byte(info.Labels[labelRecord]), &rec); err != nil || rec.UID != info.ID {
 		rec = sandbox.Sandbox{
-			Created: info.Created, IdleTimeout: m.policy.IdleTimeout, Lifetime: m.policy.Lifetime, OnIdle: sandbox.IdleDestroy, Limits: info.Limits,
+			Created: info.Created, IdleTimeout: m.policy.IdleTimeout, Lifetime: m.policy.Lifetime, OnIdle: sandbox.IdleDestroy,
 		}
 	}
 	t := wall()
 	rec.UID, rec.Short, rec.Label = info.ID, ids.Short(info.ID), cmp.Or(rec.Label, newLabel())
 	rec.Owner = cmp.Or(rec.Owner, sandbox.DefaultOwner)
-	rec.Status, rec.NotEnforced, rec.LastActivity = info.State, info.NotEnforced, t
+	rec.Status, rec.NotEnforced, rec.LastActivity = info.State, slices.Clone(info.NotEnforced), t
+	rec.Limits = info.Limits // those of the copy may have been changed since
 	if rec.Created.IsZero() {
 		rec.Created = t
 	}
 	if rec.Started.IsZero() {
 		rec.Started = rec.Created
 	}
-	if rec.Lifetime != sandbox.Never && rec.Expires.IsZero() {
+	// It may have been given more time since the copy was made.
+	if rec.Lifetime != sandbox.Never && !rec.Expires.After(t) {
 		rec.Expires = t.Add(rec.Lifetime)
 	}
 	// Nobody knows how many sessions there were; seconds are more.

@@ -2,13 +2,31 @@ package manager_test
 
 import (
 	"database/sql"
+	"encoding/json"
+	"errors"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	_ "modernc.org/sqlite" // to damage a record
 
+	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
 )
+
+// damage lets no record of a sandbox be read.
+func damage(t *testing.T, path string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("UPDATE sandboxes SET record = '{'"); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // A daemon that lost its store, or some records in it, has its sandboxes again:
 // under their owners and names, with their settings.
@@ -21,27 +39,22 @@ func TestF18_LostRecords(t *testing.T) {
 				}
 			}
 		},
-		"record": func(t *testing.T, path string) {
-			db, err := sql.Open("sqlite", path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer db.Close()
-			if _, err := db.Exec("UPDATE sandboxes SET record = '{'"); err != nil {
-				t.Fatal(err)
-			}
-		},
+		"record": damage,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			d := r.open()
 			runs := d.create(sandbox.CreateRequest{Name: "a", Labels: map[string]string{"x": "y"}, Env: []string{"SECRET=1"}})
+			runs = d.must(d.Update(t.Context(), acme, runs.UID, sandbox.Update{Limits: sandbox.Limits{Memory: sandbox.GiB}}))
 			still := d.create(sandbox.CreateRequest{Name: "b", IdleTimeout: sandbox.Never})
 			d.must(d.Stop(t.Context(), acme, still.UID))
 			d.kill()
 			lose(t, r.path)
 			d = r.open()
 			got := d.get("a")
+			if got.Limits != runs.Limits || r.limitsInHost(runs.UID) != runs.Limits {
+				t.Errorf("limits are %+v, on the machine %+v, were %+v", got.Limits, r.limitsInHost(runs.UID), runs.Limits)
+			}
 			if got.UID != runs.UID || got.Status != sandbox.Live || got.Labels["x"] != "y" || got.User != runs.User || !got.Created.Equal(runs.Created) {
 				t.Errorf("got %+v, was %+v", got, runs)
 			}
@@ -57,4 +70,43 @@ func TestF18_LostRecords(t *testing.T) {
 			r.agree(r.open()) // what was taken up is recorded
 		})
 	}
+}
+
+// One that was given more time than its copy knows of is not ended at once.
+func TestF18_LongerLife(t *testing.T) {
+	r := newRig(t)
+	rec := sandbox.Sandbox{
+		UID: strings.Repeat("0a", 32), Owner: acme.Owner, Name: "old", OnIdle: sandbox.IdleDestroy, IdleTimeout: sandbox.Never,
+		Created: time.Now().Add(-2 * time.Hour), Lifetime: time.Hour, Expires: time.Now().Add(-time.Hour),
+	}
+	text, err := json.Marshal(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt := r.host.Open()
+	defer rt.Close()
+	spec := runtime.Spec{ID: rec.UID, Limits: sandbox.Limits{}.WithDefaults(), Labels: map[string]string{"agentbox.record": string(text)}}
+	if err := errors.Join(rt.Create(t.Context(), spec), rt.Start(t.Context(), rec.UID)); err != nil {
+		t.Fatal(err)
+	}
+	d := r.open()
+	if got := d.get("old"); time.Until(got.Expires) < rec.Lifetime/2 {
+		t.Errorf("it ends at %v", got.Expires)
+	}
+}
+
+// What was being destroyed when its record was damaged goes, with a reason.
+func TestF18_DestroyedMeanwhile(t *testing.T) {
+	r := newRig(t)
+	d := r.open()
+	sb := d.create(sandbox.CreateRequest{})
+	d.life.failing("destroy", errors.New("busy"))
+	if err := d.Destroy(t.Context(), acme, sb.UID); err == nil {
+		t.Fatal("destroyed")
+	}
+	d.kill()
+	damage(t, r.path)
+	d = r.open()
+	d.wantGone(sb.UID, sandbox.ReasonDestroyed)
+	r.agree(d)
 }

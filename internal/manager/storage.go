@@ -82,13 +82,24 @@ func (m *Manager) acquire(ctx context.Context, sb *sandbox.Sandbox) (mounts []ru
 
 // holdStorage goes on with the use of what outlives a sandbox that was there
 // before. [Holds] has given it back already, unless the store did not know of the
-// sandbox. One that runs goes on without it, too: it has its files open.
+// sandbox, whose record then does not say either what it can't be held to. One that
+// runs goes on without it, too: it has its files open.
 func (m *Manager) holdStorage(ctx context.Context, b *box) {
 	sb := b.snapshot()
 	if m.opts.Volumes == nil {
 		return
 	}
-	if _, _, err := m.acquire(ctx, &sb); err != nil {
+	_, unbounded, err := m.acquire(ctx, &sb)
+	known := len(sb.NotEnforced)
+	for _, limit := range unbounded {
+		if !slices.Contains(sb.NotEnforced, limit) {
+			sb.NotEnforced = append(sb.NotEnforced, limit)
+		}
+	}
+	if len(sb.NotEnforced) > known {
+		err = m.save(ctx, b, sb, nil)
+	}
+	if err != nil {
 		m.log.Error("hold the volumes of a sandbox", "sandbox", sb.Short, "error", err)
 	}
 }
@@ -110,20 +121,31 @@ func (m *Manager) releaseStorage(ctx context.Context, b *box) error {
 		m.opts.Volumes.ReleaseTenant(sb.Owner, sb.Tenant, sb.UID)
 	}
 	if sb.Storage && sb.DropStorage {
-		err := m.opts.Volumes.RemoveTenant(ctx, sb.Owner, sb.Tenant)
-		var held *sandbox.VolumeHeldError
-		if errors.As(err, &held) { // somebody came meanwhile
-			m.log.Warn("a tenant's storage stays, because it is used", "sandbox", sb.Short, "tenant", sb.Tenant, "by", held.Holder)
-			err = nil
-		}
-		errs = append(errs, err)
+		errs = append(errs, m.removeStorage(ctx, &sb))
 	}
 	return errors.Join(errs...)
 }
 
+// removeStorage removes the storage of a sandbox's tenant. That it can't be removed
+// by now is no reason for the sandbox to stay.
+func (m *Manager) removeStorage(ctx context.Context, sb *sandbox.Sandbox) error {
+	if !m.TenantStorage() { // it was when that was asked for
+		m.log.Warn("a tenant's storage stays, because none is configured", "sandbox", sb.Short, "tenant", sb.Tenant)
+		return nil
+	}
+	err := m.opts.Volumes.RemoveTenant(ctx, sb.Owner, sb.Tenant)
+	var held *sandbox.VolumeHeldError
+	if errors.As(err, &held) { // somebody came meanwhile
+		m.log.Warn("a tenant's storage stays, because it is used", "sandbox", sb.Short, "tenant", sb.Tenant, "by", held.Holder)
+		return nil
+	}
+	return err
+}
+
 // DestroyWithStorage ends a sandbox as Destroy does, and removes its tenant's
 // storage with all that is in it. While another sandbox has that storage it is a
-// [sandbox.VolumeHeldError], and nothing is done.
+// [sandbox.VolumeHeldError], on a server that keeps none by now FailedPrecondition,
+// and nothing is done.
 func (m *Manager) DestroyWithStorage(ctx context.Context, c sandbox.Caller, id string) error {
 	b, err := m.find(ctx, c, id)
 	if err == nil {
@@ -150,6 +172,9 @@ func (m *Manager) dropStorage(b *box) error {
 	sb := b.snapshot()
 	if !sb.Storage {
 		return &sandbox.InvalidError{Field: "remove_storage", Value: "true", Allowed: "false for a sandbox without a tenant's storage"}
+	}
+	if !m.TenantStorage() {
+		return sandbox.Refuse(errdefs.ErrFailedPrecondition, "The server keeps no storage of tenants any more, and can't remove it; the sandbox can be destroyed without")
 	}
 	for _, other := range m.index.all() {
 		o := other.snapshot()

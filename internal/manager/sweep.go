@@ -88,7 +88,7 @@ func (b *box) due(t time.Time) (act func(*Manager, *box) error, left time.Durati
 	case b.doom.reason != "":
 		if over(b.retry) {
 			b.retry = t.Add(endTimeout) // unless it sets one itself
-			return func(m *Manager, b *box) error { return m.destroyNow(m.ctx, b, b.why()) }, left
+			return endMarked, left
 		}
 	case over(b.expires):
 		return b.condemn(sandbox.ReasonLifetime), left
@@ -108,8 +108,10 @@ func (b *box) condemn(r sandbox.Reason) func(*Manager, *box) error {
 	if b.cancel != nil {
 		b.cancel()
 	}
-	return func(m *Manager, b *box) error { return m.destroyNow(m.ctx, b, b.why()) }
+	return endMarked
 }
+
+func endMarked(m *Manager, b *box) error { return m.destroyNow(m.ctx, b, b.why()) }
 
 func stopIdle(m *Manager, b *box) error {
 	err := m.changeNow(m.ctx, b, func(ctx context.Context, b *box) error {

@@ -40,18 +40,32 @@ func (m *Manager) update(ctx context.Context, b *box, u sandbox.Update) error {
 	}
 	ev := m.event(rec, sandbox.EventUpdate)
 	ev.Reason, ev.Detail = "", ""
-	if err := m.save(ctx, b, rec, ev); err != nil {
-		return err
-	}
-	if rec.Limits != before.Limits {
-		if err := m.resize(b.work(ctx), b); err != nil {
-			return errors.Join(err, m.save(ctx, b, before, nil))
+	if rec.Limits == before.Limits {
+		if err := m.save(ctx, b, rec, ev); err != nil {
+			return err
 		}
+	} else {
+		if err := m.updateLimits(ctx, b, before, rec); err != nil {
+			return err
+		}
+		m.addEvent(ctx, b, ev)
 	}
 	if u.Lifetime != nil {
 		b.arm()
 	}
 	m.nudge()
+	return nil
+}
+
+// updateLimits records what a sandbox is to be, with other limits, and lets them
+// hold; or it is again what it was before.
+func (m *Manager) updateLimits(ctx context.Context, b *box, before, rec sandbox.Sandbox) error {
+	if err := m.save(ctx, b, rec, nil); err != nil {
+		return err
+	}
+	if err := m.resize(b.work(ctx), b); err != nil {
+		return errors.Join(err, m.save(ctx, b, before, nil))
+	}
 	return nil
 }
 

@@ -171,7 +171,7 @@ func (s *Store) Touch(ctx context.Context, used map[string]time.Time) error {
 // Forget removes a sandbox whose creation failed, as if it had never been asked
 // for. One that does not exist is success.
 func (s *Store) Forget(ctx context.Context, uid string) error {
-	return s.write(ctx, "forget a sandbox", func(t tx) error {
+	err := s.write(ctx, "forget a sandbox", func(t tx) error {
 		for _, table := range []string{"sandboxes", "idempotency", "events"} {
 			if err := t.exec("DELETE FROM "+table+" WHERE uid = ?", uid); err != nil {
 				return err
@@ -179,6 +179,10 @@ func (s *Store) Forget(ctx context.Context, uid string) error {
 		}
 		return nil
 	})
+	if err == nil {
+		s.wipe(ctx)
+	}
+	return err
 }
 
 func nanos(t time.Time) int64 {

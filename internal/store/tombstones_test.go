@@ -1,6 +1,9 @@
 package store_test
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -50,6 +53,47 @@ func TestTombstones(t *testing.T) {
 	}
 	if _, err := s.Tombstone(t.Context(), "acme", latest.UID); err != nil {
 		t.Errorf("before its day is over: %v", err)
+	}
+}
+
+// The environment of a sandbox that is gone, which may hold secrets, is in no file
+// of the store any more.
+func TestEnvironmentIsGone(t *testing.T) {
+	const secret = "hunter2hunter2"
+	p := path(t)
+	s := open(t, p)
+	held := func() (in []string) {
+		files, err := filepath.Glob(filepath.Join(filepath.Dir(p), "*"))
+		if err != nil || len(files) == 0 {
+			t.Fatal(files, err)
+		}
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.Contains(b, []byte(secret)) {
+				in = append(in, filepath.Base(f))
+			}
+		}
+		return in
+	}
+	for what, remove := range map[string]func(sandbox.Sandbox) error{
+		"bury":   func(sb sandbox.Sandbox) error { return s.Bury(t.Context(), grave(sb), nil) },
+		"forget": func(sb sandbox.Sandbox) error { return s.Forget(t.Context(), sb.UID) },
+	} {
+		sb := box("acme", len(what))
+		sb.Env = []string{"PASSWORD=" + secret}
+		admit(t, s, sb)
+		if len(held()) == 0 {
+			t.Fatal("it is in no file while the sandbox is there")
+		}
+		if err := remove(sb); err != nil {
+			t.Fatal(err)
+		}
+		if in := held(); len(in) > 0 {
+			t.Errorf("%s: it is in %q", what, in)
+		}
 	}
 }
 

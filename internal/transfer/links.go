@@ -79,7 +79,11 @@ func (u *unpacker) makeLinks() {
 }
 
 func (u *unpacker) makeLink(l link) error {
-	if err := u.mkdirs(path.Dir(l.name)); err != nil {
+	dir := path.Dir(l.name)
+	if err := u.mkdirs(dir); err != nil {
+		return err
+	}
+	if err := u.checkDir(dir); err != nil {
 		return err
 	}
 	// It replaces a file as a file does, never a directory.
@@ -90,4 +94,24 @@ func (u *unpacker) makeLink(l link) error {
 		return err
 	}
 	return u.root.Symlink(l.target, l.name)
+}
+
+// checkDir fails if a link is on the way to a directory: where a link in it leads
+// was judged by its name.
+func (u *unpacker) checkDir(dir string) error {
+	if dir == "." || dir == u.checked {
+		return nil
+	}
+	if err := u.checkDir(path.Dir(dir)); err != nil {
+		return err
+	}
+	i, err := u.root.Lstat(dir)
+	switch {
+	case err != nil:
+		return err
+	case !i.IsDir():
+		return &fs.PathError{Op: "symlink", Path: dir, Err: syscall.ELOOP}
+	}
+	u.checked = dir // no link takes the place of a directory
+	return nil
 }

@@ -15,7 +15,7 @@ import (
 // Options say what Unpack takes.
 type Options struct {
 	Bytes   int64 // of file content, at most. 0: DefaultBytes
-	Entries int   // at most, and as many directories that only names of entries tell of. 0: DefaultEntries
+	Entries int   // at most, and as many directories altogether. 0: DefaultEntries
 	// Links keeps symbolic links that lead to a place in the directory, there or
 	// not. Without it, as for others, they are left out.
 	Links bool
@@ -80,6 +80,7 @@ type unpacker struct {
 	left      int64
 	dirs      int    // that may still be made on the way to entries
 	last      string // directory that is known to be there
+	checked   string // directory to which no link leads
 	skips     Skips
 	keepLinks bool
 	links     []link

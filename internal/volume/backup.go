@@ -26,8 +26,10 @@ const maxName = 4095
 // regular files, links, permission bits, times, and owners as the guest sees
 // them. skipped names what is left out: devices, FIFOs, sockets, what lies too
 // deep, files that would pass the bound of bytes. More entries than allowed end
-// it with [transfer.ErrBounds]. Sandboxes may use the volume meanwhile; what they
-// change may be in the archive or not.
+// it with [transfer.ErrBounds]. The names of a file come as links to the first one;
+// where there are more such files than can be remembered, as files of their own.
+// Sandboxes may use the volume meanwhile; what they change may be in the archive or
+// not. A few archives are written and read at once; more wait.
 func (v *Volumes) Backup(ctx context.Context, owner, name string, w io.Writer, b Bounds) (skipped []string, err error) {
 	err = v.with(ctx, owner, name, looks, func(tree string) error {
 		skipped, err = v.pack(ctx, tree, w, b.orDefault())
@@ -43,8 +45,18 @@ func (v *Volumes) Backup(ctx context.Context, owner, name string, w io.Writer, b
 // restored, in the place of a sandbox's id.
 const archiver = "archive "
 
+// maxArchives is how many archives are written and read at once, more wait: each
+// may take maxLinked of memory.
+const maxArchives = 8
+
 // with calls f while a volume's tree is open.
 func (v *Volumes) with(ctx context.Context, owner, name string, m mode, f func(tree string) error) (err error) {
+	select {
+	case v.archives <- struct{}{}:
+		defer func() { <-v.archives }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	holder := archiver + ids.Hex(idBytes)
 	vol, tree, err := v.take(ctx, owner, name, holder, m)
 	if err != nil {
@@ -54,6 +66,8 @@ func (v *Volumes) with(ctx context.Context, owner, name string, m mode, f func(t
 		u := v.lock(vol.ID)
 		defer v.unlock(vol.ID, u)
 		err = errors.Join(err, v.drop(vol, u, holder))
+		// Nobody would release it another time. What stays mounted is used as it is.
+		delete(u.by, holder)
 	}()
 	return f(tree)
 }
@@ -65,14 +79,12 @@ func (v *Volumes) pack(ctx context.Context, tree string, w io.Writer, b Bounds) 
 	}
 	defer top.Close()
 	out := &recorder{w: w}
-	p := packer{ctx: ctx, out: out, tw: tar.NewWriter(out), bounds: b, uid: v.opts.UID, gid: v.opts.GID, ids: v.opts.IDs, seen: map[inode]string{}}
+	p := packer{ctx: ctx, out: out, tw: tar.NewWriter(out), bounds: b, uid: v.opts.UID, gid: v.opts.GID, ids: v.opts.IDs, links: newLinks(maxLinked)}
 	if err = p.dir(top, "", 1); err == nil {
 		err = p.tw.Close()
 	}
 	return p.skips.List(), err
 }
-
-type inode struct{ dev, ino uint64 }
 
 type packer struct {
 	ctx           context.Context
@@ -80,7 +92,7 @@ type packer struct {
 	tw            *tar.Writer
 	bounds        Bounds // what is left
 	uid, gid, ids int
-	seen          map[inode]string // first names of files that have several
+	links         links
 	skips         transfer.Skips
 }
 
@@ -177,7 +189,7 @@ func unlessSkipped(err error) error {
 
 func (p *packer) file(d *os.File, base string, h *tar.Header, st unix.Stat_t) error {
 	id := inode{st.Dev, st.Ino}
-	if first, ok := p.seen[id]; ok {
+	if first, ok := p.links.next(id); ok {
 		h.Typeflag, h.Linkname = tar.TypeLink, first
 		return unlessSkipped(p.header(h))
 	}
@@ -203,9 +215,7 @@ func (p *packer) file(d *os.File, base string, h *tar.Header, st unix.Stat_t) er
 	if err := p.header(h); err != nil {
 		return unlessSkipped(err)
 	}
-	if st.Nlink > 1 {
-		p.seen[id] = h.Name
-	}
+	p.links.first(id, h.Name, uint64(st.Nlink)) //nolint:unconvert // other processors have fewer bits
 	return p.content(f, h)
 }
 

@@ -5,6 +5,7 @@ package volume_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -219,6 +220,41 @@ func swapping(tree, secret string) (stop func()) {
 		close(end)
 		<-done
 	}
+}
+
+// opening opens a file with its first write and so keeps its file system busy.
+type opening struct {
+	path string
+	file *os.File
+}
+
+func (o *opening) Write(b []byte) (int, error) {
+	if o.file == nil {
+		f, err := os.Open(o.path)
+		if err != nil {
+			return 0, err
+		}
+		o.file = f
+	}
+	return len(b), nil
+}
+
+// A backup that can't unmount says so, and the volume is held by nobody.
+func TestBackupCannotUnmount(t *testing.T) {
+	h := newHost(t, sandbox.VolumeImage)
+	v, _ := h.open(t)
+	create(t, v, "default", "data")
+	tree := acquire(t, v, "default", "data", "s")
+	must(t, os.WriteFile(filepath.Join(tree, "f"), nil, 0o644))
+	release(t, v, "default", "data", "s")
+	w := &opening{path: filepath.Join(tree, "f")}
+	if _, err := v.Backup(t.Context(), "default", "data", w, volume.Bounds{}); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("with an open file: %v", err)
+	}
+	acquire(t, v, "default", "data", "next") // it is used as it is
+	must(t, w.file.Close())
+	release(t, v, "default", "data", "next")
+	must(t, v.Remove(t.Context(), "default", "data"))
 }
 
 // Owners are the guest's in the archive and the host's on the disk.

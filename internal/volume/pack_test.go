@@ -5,8 +5,13 @@ package volume
 import (
 	"archive/tar"
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -29,13 +34,72 @@ func TestReplacedBeforeItIsOpened(t *testing.T) {
 	for _, now := range []string{"other", "link", "fifo", "dir", "nothing"} {
 		var b bytes.Buffer
 		out := &recorder{w: &b}
-		p := packer{ctx: t.Context(), out: out, tw: tar.NewWriter(out), bounds: Bounds{}.orDefault(), seen: map[inode]string{}}
+		p := packer{ctx: t.Context(), out: out, tw: tar.NewWriter(out), bounds: Bounds{}.orDefault(), links: newLinks(maxLinked)}
 		if err := p.file(d, now, &tar.Header{Name: now}, st); err != nil {
 			t.Errorf("%s: %v", now, err)
 		}
 		if b.Len() != 0 || len(p.skips.List()) != 1 {
 			t.Errorf("%s: %d bytes were written, left out: %q", now, b.Len(), p.skips.List())
 		}
+	}
+}
+
+// A tree full of files with several names takes bounded memory: what can't be
+// remembered comes as a file of its own, and what was met whole makes room.
+func TestManyLinks(t *testing.T) {
+	dir := t.TempDir()
+	long := strings.Repeat("x", 200)
+	top, err := os.Open(dir)
+	must(t, err)
+	defer top.Close()
+	const files = 50
+	for i := range files {
+		name := fmt.Sprint(i, "-", long)
+		for _, sub := range []string{"a", "b"} {
+			must(t, os.MkdirAll(filepath.Join(dir, sub), 0o755))
+		}
+		must(t, os.WriteFile(filepath.Join(dir, "a", name), []byte(name), 0o644))
+		must(t, os.Link(filepath.Join(dir, "a", name), filepath.Join(dir, "b", name)))
+	}
+	for most, want := range map[int]int{maxLinked: files, 10 * (len("a/00-"+long) + linkedCost): 10, 0: 0} {
+		var b bytes.Buffer
+		out := &recorder{w: &b}
+		p := packer{ctx: t.Context(), out: out, tw: tar.NewWriter(out), bounds: Bounds{}.orDefault(), links: newLinks(most)}
+		_, err := top.Seek(0, io.SeekStart)
+		must(t, err)
+		must(t, p.dir(top, "", 1))
+		must(t, p.tw.Close())
+		if p.links.left != most && most == maxLinked {
+			t.Errorf("of %d bytes %d are free in the end", most, p.links.left)
+		}
+		count := map[byte]int{}
+		for r := tar.NewReader(&b); ; {
+			h, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			must(t, err)
+			count[h.Typeflag]++
+			body, err := io.ReadAll(r)
+			must(t, err)
+			if h.Typeflag == tar.TypeReg && string(body) != filepath.Base(h.Name) {
+				t.Errorf("%s has %q", h.Name, body)
+			}
+		}
+		if got := count[tar.TypeLink]; got != want || got+count[tar.TypeReg] != 2*files || len(p.skips.List()) > 0 {
+			t.Errorf("with %d bytes: %v, want %d links; left out: %q", most, count, want, p.skips.List())
+		}
+	}
+}
+
+// An archive waits for its turn, as long as somebody waits for it.
+func TestArchivesWait(t *testing.T) {
+	v := &Volumes{archives: make(chan struct{}, 1)}
+	v.archives <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := v.Backup(ctx, "default", "data", io.Discard, Bounds{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("while another one is written: %v", err)
 	}
 }
 

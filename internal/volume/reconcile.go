@@ -47,7 +47,10 @@ func (v *Volumes) reconcile(ctx context.Context, holds []Hold) (Report, error) {
 	if err := v.sweep(known, &rep); err != nil {
 		return rep, err
 	}
-	return rep, errors.Join(v.detachUnused(), v.sweepTenants())
+	if err := v.sweepTenants(); err != nil {
+		rep.Failed = append(rep.Failed, fmt.Errorf("finish removals of tenants' storage: %w", err))
+	}
+	return rep, v.detachUnused()
 }
 
 // Detach unmounts what is mounted of the volumes in dir, which nobody uses any
@@ -135,7 +138,7 @@ func isID(s string) bool {
 // sweep finds directories that no record knows.
 func (v *Volumes) sweep(known map[string]bool, rep *Report) error {
 	if err := removeProbes(v.dir); err != nil {
-		return err
+		rep.Failed = append(rep.Failed, err)
 	}
 	return eachName(v.dir, func(name string) error {
 		if isID(name) && !known[name] {

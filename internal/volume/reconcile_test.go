@@ -128,3 +128,24 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 	must(t, unix.Unmount(at, 0))
 	must(t, v.Remove(t.Context(), "default", "data"))
 }
+
+// What can't be removed keeps neither the daemon nor the other tenants away.
+func TestLeftoversThatStay(t *testing.T) {
+	h := newHost(t, sandbox.VolumeDirectory)
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount")
+	}
+	h.open(t)
+	for _, at := range []string{filepath.Join(h.Storage, ".removed", "x"), filepath.Join(h.Dir, ".probe-x", "other")} {
+		must(t, os.MkdirAll(at, 0o755))
+		must(t, unix.Mount("none", at, "tmpfs", 0, "size=64k"))
+		t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+	}
+	v, rep := h.open(t)
+	if len(rep.Failed) != 2 {
+		t.Errorf("report: %+v", rep)
+	}
+	if _, err := v.AcquireTenant(t.Context(), "default", "acme", "s"); err != nil {
+		t.Error(err)
+	}
+}

@@ -329,20 +329,33 @@ func daemonBackend(dataDir string) (runtime.Runtime, error) {
 }
 
 // daemonOwner is the mark that the daemon's things on the host carry, drawn once
-// for each data directory: two daemons must not take the other's for their own.
+// for each data directory: two daemons must not take the other's for their own. A
+// host that crashed may have left it empty: then nothing that carries it is left.
 func daemonOwner(path string) (string, error) {
 	text, err := os.ReadFile(path)
-	if err == nil {
-		return strings.TrimSpace(string(text)), nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	owner, temp := ids.Hex(4), path+".new"
-	if err := os.WriteFile(temp, []byte(owner), 0o600); err != nil {
-		return "", err
+	if owner := strings.TrimSpace(string(text)); owner != "" {
+		return owner, nil
 	}
-	return owner, os.Rename(temp, path)
+	owner := ids.Hex(4)
+	return owner, writeWhole(path, owner)
+}
+
+// writeWhole replaces a private file, which has its old or its new content after a
+// crash.
+func writeWhole(path, text string) error {
+	temp := path + ".new"
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
 }
 
 // ReclaimDaemon destroys the sandboxes that a data directory's daemon left

@@ -136,7 +136,7 @@ func (t *treeOut) tree() error {
 		switch {
 		case t.exclude.match(t.ctx, rel):
 			return false, nil
-		case strings.Count(rel, "/") >= maxLevels: // with all names above it, each would take more than the one before
+		case strings.Count(t.prefix+rel, "/") >= maxLevels: // with all names above it, each would take more than the one before
 			t.skips.add(rel, "depth")
 			return false, nil
 		}

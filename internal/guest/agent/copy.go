@@ -139,7 +139,11 @@ func (c *copier) one(src FS, from string, dst FS, to string, i *guestv1.FileInfo
 			c.seen[idOf(i)] = to
 		}
 	}
-	return c.place(dst, to, func(p string) error { return c.file(src, from, dst, p, i) })
+	err := c.place(dst, to, func(p string) error { return c.file(src, from, dst, p, i) })
+	if err != nil && i.GetNlink() > 1 {
+		delete(c.seen, idOf(i)) // the next name is the first
+	}
+	return err
 }
 
 // dir makes a directory that can be filled; finish gives it its mode. With

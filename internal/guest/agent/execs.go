@@ -53,7 +53,8 @@ func (m *execs) configure(c *guestv1.GuestConfig) {
 	m.mu.Lock()
 	m.conf = c
 	m.mu.Unlock()
-	// The design's bound for all buffers of a sandbox.
+	// What commands print must leave the memory to the commands: a sixteenth for
+	// all buffers, and in the smallest sandbox one whole ring of each stream.
 	m.budget.Store(max(8*sandbox.MiB, c.GetMemoryLimit()/16))
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -92,12 +94,21 @@ func mkdirAll(fsys FS, p string, mode uint32, to owner) error {
 			if name == "." || name == ".." {
 				continue
 			}
-			if err := mkdirFor(t, rel, mode, to); err != nil && !errors.Is(err, fs.ErrExist) {
+			if !filepath.IsLocal(rel) {
+				return guest.Errorf(errdefs.ErrInvalidArgument, "mkdir %s: it leads out of a directory that is not there", strings.ToValidUTF8(m, "\uFFFD"))
+			}
+			if err := mkdirFor(t, rel, mode, to); err != nil && !(errors.Is(err, fs.ErrExist) && isDirAt(t, rel)) {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// isDirAt reports whether there is a directory, and not a link to one.
+func isDirAt(t Tree, p string) bool {
+	i, err := t.Stat(p, false)
+	return err == nil && isDir(i)
 }
 
 // mkdirFor makes a directory and gives it away, below where nobody can put a link

@@ -69,6 +69,7 @@ type watcher struct {
 	// Of the goroutine:
 	paths map[int]string // directories that are followed, relative to root
 	ids   map[string]int
+	top   fileID // the directory that root was when the watch began
 }
 
 // start follows what is there and begins to take changes, until ctx or stop.
@@ -80,7 +81,14 @@ func (t *watcher) start(ctx context.Context) (err error) {
 		return err
 	}
 	err = t.files.as(t.user, func(fsys FS) error {
-		return inTree(fsys, t.root, func(tree Tree) error { return t.follow(ctx, tree, "", false) })
+		return inTree(fsys, t.root, func(tree Tree) error {
+			i, err := tree.Stat("", false)
+			if err != nil {
+				return err
+			}
+			t.top = idOf(i)
+			return t.follow(ctx, tree, "", false)
+		})
 	}, t.root)
 	if err != nil {
 		return errors.Join(err, t.notifier.Close())
@@ -177,6 +185,9 @@ func (t *watcher) take(ctx context.Context) bool {
 	return true
 }
 
+// errMoved is that a watch's directory has another path now.
+var errMoved = errors.New("the directory is not at its path any more")
+
 func (t *watcher) change(ctx context.Context, c Change, rel string) {
 	if isTemp(c.Name) {
 		return // an upload; it is told when it has its name
@@ -190,7 +201,13 @@ func (t *watcher) change(ctx context.Context, c Change, rel string) {
 		t.leave(rel)
 	case guestv1.WatchKind_WATCH_KIND_CREATE:
 		err := t.files.as(t.user, func(fsys FS) error {
-			return inTree(fsys, t.root, func(tree Tree) error { return t.follow(ctx, tree, rel, true) })
+			return inTree(fsys, t.root, func(tree Tree) error {
+				// One above it may have become a link to elsewhere.
+				if i, err := tree.Stat("", false); err != nil || idOf(i) != t.top {
+					return errors.Join(err, errMoved)
+				}
+				return t.follow(ctx, tree, rel, true)
+			})
 		})
 		if err != nil && !isGone(err) && !errors.Is(err, fs.ErrPermission) {
 			t.queue.add(guestv1.WatchKind_WATCH_KIND_OVERFLOW, rel)

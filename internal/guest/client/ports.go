@@ -103,8 +103,9 @@ func (s *Session) dialPort(ctx context.Context, port int) (*Conn, error) {
 // portStreams holds the multiplexer of connections to ports. The place in the
 // channel is who may look at it.
 type portStreams struct {
-	place chan struct{}
-	cur   *streams
+	place  chan struct{}
+	cur    *streams
+	closed bool
 }
 
 func newPortStreams() portStreams { return portStreams{place: make(chan struct{}, 1)} }
@@ -119,6 +120,9 @@ func (s *Session) portMux(ctx context.Context) (*streams, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	if p.closed {
+		return nil, fmt.Errorf("%w: the session is closed", errdefs.ErrUnavailable)
+	}
 	if p.cur != nil && !p.cur.mux.IsClosed() {
 		return p.cur, nil
 	}
@@ -126,7 +130,7 @@ func (s *Session) portMux(ctx context.Context) (*streams, error) {
 	if err != nil {
 		return nil, err
 	}
-	mux, err := guest.NewPortMux(c, r, true)
+	mux, err := guest.NewPortMux(abortConn{c}, r, true)
 	if err != nil {
 		c.abort()
 		return nil, err
@@ -135,9 +139,23 @@ func (s *Session) portMux(ctx context.Context) (*streams, error) {
 	s.tasks.Go(func() {
 		_, _ = mux.Accept() // nothing until the end: the guest has no reason to open one
 		_ = mux.Close()
-		c.abort()
 	})
 	return p.cur, nil
+}
+
+// abortConn is a stream that ends when it is closed, whatever the guest does.
+type abortConn struct{ *stream }
+
+func (c abortConn) Close() error {
+	c.abort()
+	return nil
+}
+
+// close waits until nobody begins another multiplexer; nobody does afterwards.
+func (p *portStreams) close() {
+	p.place <- struct{}{}
+	p.closed = true
+	<-p.place
 }
 
 // raw opens a stream and has it upgraded. The context bounds that only.

@@ -149,6 +149,7 @@ func (s *Session) Close() error {
 	s.closing.Store(true)
 	err := s.mux.Close()
 	err = errors.Join(err, s.srv.Close())
+	s.ports.close()
 	s.tasks.Wait()
 	if errors.Is(err, net.ErrClosed) {
 		return nil

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -159,6 +160,39 @@ func TestHostileGuest(t *testing.T) {
 				t.Error("got an answer")
 			}
 		})
+	}
+}
+
+// A guest that opens streams where it has no reason to, and never lets go of its
+// end, costs the host no more than a session's streams.
+func TestHostilePorts(t *testing.T) {
+	t.Parallel()
+	s := fakeGuest(t, func(c net.Conn) {
+		m, err := guest.NewMux(c, false)
+		if err != nil {
+			return
+		}
+		for {
+			stream, err := m.Accept()
+			if err != nil {
+				return
+			}
+			if _, err := http.ReadRequest(bufio.NewReader(stream)); err != nil {
+				return
+			}
+			opened := "\x00\x01\x00\x01\x00\x00\x00\x02\x00\x00\x00\x00" // of yamux: stream 2
+			_, _ = io.WriteString(stream, switched+opened)
+		}
+	})
+	for range 2 * guest.MaxGuestStreams {
+		if _, err := s.DialPort(ctx(t), 80); err == nil {
+			t.Fatal("a connection came about")
+		}
+	}
+	select {
+	case <-s.Done():
+	default:
+		t.Error("the session goes on")
 	}
 }
 

@@ -74,7 +74,7 @@ func openCgroups() (*cgroups, error) {
 // delegate has the groups below root limit processes, for which none may be in root
 // itself. Besides this process that may be one which the host has just started, to
 // carry a stream in.
-func delegate(root int) (err error) {
+func delegate(root int) error {
 	const tries = 100
 	for range tries {
 		b, err := readAt(root, "cgroup.procs")
@@ -86,7 +86,7 @@ func delegate(root int) (err error) {
 				return err
 			}
 		}
-		if err = writeAt(root, "cgroup.subtree_control", "+pids"); !errors.Is(err, unix.EBUSY) {
+		if err := writeAt(root, "cgroup.subtree_control", "+pids"); !errors.Is(err, unix.EBUSY) {
 			return err
 		}
 	}

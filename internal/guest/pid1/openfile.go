@@ -130,7 +130,7 @@ func ownProc(fd int) bool {
 		return false
 	}
 	b := make([]byte, unix.PathMax)
-	n, err := unix.Readlink("/proc/self/fd/"+strconv.Itoa(fd), b)
+	n, err := unix.Readlink(byDescriptor(fd), b)
 	return err != nil || strings.HasPrefix(string(b[:n]), "/proc/"+strconv.Itoa(os.Getpid())+"/")
 }
 

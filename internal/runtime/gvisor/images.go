@@ -26,10 +26,13 @@ func ImagesOf(dir string) ([]string, error) {
 		if !ids.IsUID(e.Name()) {
 			continue
 		}
-		// One without a good record can only be removed.
-		if rec, err := loadRecord(filepath.Join(boxes, e.Name()), e.Name()); err == nil {
+		rec, err := loadRecord(filepath.Join(boxes, e.Name()), e.Name())
+		switch {
+		case err == nil:
 			paths = append(paths, rec.ImagePath)
-		}
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errBadRecord):
+			return nil, err
+		} // else there is no good record: such a one can only be removed
 	}
 	return paths, nil
 }

@@ -96,16 +96,20 @@ func writeFile(name string, b []byte, sync bool) error {
 	return errors.Join(err, f.Close())
 }
 
+// errBadRecord is a record that can be read and not understood.
+var errBadRecord = errors.New("the record is damaged")
+
 // loadRecord reads the record of the sandbox id. A sandbox whose record was
 // never completed has an empty one.
 func loadRecord(dir, id string) (record, error) {
 	b, err := os.ReadFile(filepath.Join(dir, recordFile))
 	r := record{}
 	if err == nil {
-		err = json.Unmarshal(b, &r)
-	}
-	if err == nil && r.ID != id {
-		err = errors.New("it names another sandbox")
+		if e := json.Unmarshal(b, &r); e != nil {
+			err = fmt.Errorf("%w: %w", errBadRecord, e)
+		} else if r.ID != id {
+			err = fmt.Errorf("%w: it names another sandbox", errBadRecord)
+		}
 	}
 	if err != nil {
 		return record{ID: id, State: sandbox.Creating}, fmt.Errorf("read record of %s: %w", id, err)

@@ -33,7 +33,7 @@ func (b *box) resize(ctx context.Context, l sandbox.Limits) error {
 		return err
 	}
 	before := b.rec.Limits
-	if b.rec.State != sandbox.Stopped {
+	if b.rec.State != sandbox.Stopped || b.gone {
 		if err := b.must(sandbox.Live); err != nil {
 			return err
 		}
@@ -44,6 +44,7 @@ func (b *box) resize(ctx context.Context, l sandbox.Limits) error {
 	b.rec.Limits = l
 	if err := b.rec.saveSynced(b.dir); err != nil {
 		b.rec.Limits = before
+		err = errors.Join(err, b.rec.save(b.dir)) // the failed one may be there
 		if b.rec.State != sandbox.Stopped {
 			err = errors.Join(err, b.limit(before))
 		}

@@ -101,6 +101,9 @@ func (b *box) ended(w *watcher, e runtime.Event) {
 	}
 	b.watch = nil
 	reap(b.rec.Process)
+	if err := b.endGofer(); err != nil {
+		b.r.log.Warn("a file server of a sandbox that ended was left", "sandbox", b.rec.ID, "error", err)
+	}
 	b.proc.close()
 	b.proc = nil
 	if b.conn != nil {
