@@ -41,7 +41,7 @@ func evilServer(t *testing.T) string {
 				t.Error(err)
 				return
 			}
-			defer ws.CloseNow() //nolint:errcheck // it is over
+			defer ws.CloseNow()
 			text, _ := json.Marshal(map[string]string{"type": "error", "code": "unavailable", "detail": evil})
 			if r.URL.Query().Get("offset") == "1" {
 				text, _ = json.Marshal(map[string]any{"type": "exit", "exit_code": 137, "oom_killed": true, "reason": evil})

@@ -60,7 +60,7 @@ func TestTerminalEnds(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				defer ws.CloseNow() //nolint:errcheck // it is over
+				defer ws.CloseNow()
 				c.as(offset, ws)
 				_, _, _ = ws.Read(r.Context()) // until the client is gone
 			})
