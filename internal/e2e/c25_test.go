@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -202,25 +201,12 @@ func TestB167(t *testing.T) {
 // goroutines of the daemon, as its metrics tell.
 func (d *Daemon) goroutines() int {
 	d.t.Helper()
-	r, err := http.NewRequestWithContext(d.t.Context(), "GET", d.URL+"/metrics", nil)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+d.Key)
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	m := regexp.MustCompile(`(?m)^go_goroutines (\d+)$`).FindSubmatch(text)
+	text := d.Admin().Send("GET", "/metrics", "").Text
+	m := regexp.MustCompile(`(?m)^go_goroutines (\d+)$`).FindStringSubmatch(text)
 	if m == nil {
 		d.t.Fatalf("the metrics don't tell: %.500s", text)
 	}
-	n, err := strconv.Atoi(string(m[1]))
+	n, err := strconv.Atoi(m[1])
 	if err != nil {
 		d.t.Fatal(err)
 	}

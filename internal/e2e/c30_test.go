@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,18 +17,8 @@ import (
 // routesOf are the routes below a sandbox that the served OpenAPI document has.
 func (d *Daemon) routesOf() (list [][2]string) {
 	d.t.Helper()
-	r, err := http.NewRequestWithContext(d.t.Context(), "GET", d.URL+"/openapi.json", nil)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+d.Key)
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var doc struct{ Paths map[string]map[string]any }
-	if err := json.NewDecoder(resp.Body).Decode(&doc); err != nil {
+	if err := json.Unmarshal([]byte(d.Admin().Send("GET", "/openapi.json", "").Text), &doc); err != nil {
 		d.t.Fatal(err)
 	}
 	for path, methods := range doc.Paths {

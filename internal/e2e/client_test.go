@@ -25,16 +25,6 @@ func (m *Terminal) restored() {
 	}
 }
 
-// until calls ok until it is true.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20*time.Second + Slack()); !ok(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within the time: %s", what)
-		}
-	}
-}
-
 // TestServerShell: a shell in a sandbox of the server is one: its size, its keys,
 // its status. It is still there when the server was killed and came back, and
 // leaves the terminal as it was.
@@ -67,7 +57,7 @@ func TestServerShell(t *testing.T) {
 	m.Expect("the server went away; waiting for it to come back, Ctrl-C leaves")
 	d.Start()
 	// What was typed before the terminal was joined again is lost.
-	until(t, "the shell goes on", func() bool {
+	Until(t, soon, "the shell goes on", func() bool {
 		m.Type("echo $((6*7)) on\r")
 		time.Sleep(100 * time.Millisecond)
 		return strings.Contains(m.Screen(), "42 on")
@@ -81,7 +71,7 @@ func TestServerShell(t *testing.T) {
 	m = OpenTerminal(t, d.Dir, "top", "--interval", "200ms")
 	m.Expect("1 sandboxes on")
 	m.Expect(" dev ")
-	until(t, "the table is drawn anew", func() bool { return strings.Count(m.Screen(), "\x1b[H") > 1 })
+	Until(t, soon, "the table is drawn anew", func() bool { return strings.Count(m.Screen(), "\x1b[H") > 1 })
 	m.Type("\x03")
 	if code := m.Code(); code != 0 {
 		t.Errorf("top ended with %d", code)
@@ -116,7 +106,7 @@ func TestServerTerminalEnds(t *testing.T) {
 		}
 		m.restored()
 		if c.code != 125 {
-			until(t, "nothing runs after: "+c.name, func() bool { return !running() })
+			Until(t, soon, "nothing runs after: "+c.name, func() bool { return !running() })
 		}
 	}
 	m := OpenTerminal(t, d.Dir, "exec", "-it", "dev", "--", "sh")
@@ -186,10 +176,10 @@ func TestServerComesBack(t *testing.T) {
 	follows.expect(t, "1")
 	fmt.Fprintln(talks.in, "a")
 	talks.expect(t, "got a")
-	until(t, "its input was taken", func() bool { return strings.Contains(d.logs.String(), "/stdin status=204") })
+	Until(t, soon, "its input was taken", func() bool { return strings.Contains(d.logs.String(), "/stdin status=204") })
 	d.Kill()
 	d.Start()
-	until(t, "both noticed", func() bool {
+	Until(t, soon, "both noticed", func() bool {
 		return strings.Contains(follows.errs.String(), "went away") && strings.Contains(talks.errs.String(), "went away")
 	})
 	fmt.Fprintln(talks.in, "b")
@@ -244,7 +234,7 @@ S(("127.0.0.1", 7000), H).serve_forever()`
 	if out := d.Run("exec", "--detach", "dev", "--", "python3", "-c", counts); out.Code != 0 {
 		t.Fatalf("a server in the sandbox: %+v", out)
 	}
-	until(t, "it listens", func() bool { return strings.Contains(d.Run("ports", "dev").Stdout, "7000") })
+	Until(t, soon, "it listens", func() bool { return strings.Contains(d.Run("ports", "dev").Stdout, "7000") })
 	var wg sync.WaitGroup
 	for n := range 30 {
 		wg.Go(func() {

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // described is what these tests look at of a sandbox.
@@ -34,16 +33,6 @@ func (d *Daemon) said(id, line string) string {
 		d.t.Fatalf("%s: %d", line, code)
 	}
 	return strings.TrimSuffix(res.Output, "\n")
-}
-
-// eventually waits for something that happens soon.
-func eventually(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20*time.Second + Slack()); !f(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
 }
 
 // TestPublishedPortOfServer: a port of a sandbox is the host's, until the sandbox
@@ -73,7 +62,7 @@ func TestPublishedPortOfServer(t *testing.T) {
 	}
 	d.said("web", "echo hi > hello")
 	serve()
-	eventually(t, "the host's port leads into the sandbox", func() bool { return get() == "hi\n" })
+	Until(t, soon, "the host's port leads into the sandbox", func() bool { return get() == "hi\n" })
 	clash := served{}
 	if code := d.Do(d.Key, "POST", "/sandboxes", fmt.Sprintf(`{"ports":[{"guest":1,"host":%d}]}`, port), &clash); code != 409 || clash.Code != "already_exists" {
 		t.Errorf("the port of another: %d %+v", code, clash)
@@ -93,7 +82,7 @@ func TestPublishedPortOfServer(t *testing.T) {
 		t.Fatalf("start: %d %+v", code, sb)
 	}
 	serve()
-	eventually(t, "the port leads into it again", func() bool { return get() == "hi\n" })
+	Until(t, soon, "the port leads into it again", func() bool { return get() == "hi\n" })
 }
 
 // TestLimitsOfServer: limits change under what runs, on the host and in the
@@ -137,7 +126,7 @@ func TestLimitsOfServer(t *testing.T) {
 	if code := d.Do(d.Key, "POST", "/sandboxes/dev/execute", quoted(`{"command":%s,"detach":true}`, hold), nil); code != 202 {
 		t.Fatal(code)
 	}
-	eventually(t, "more is in use than the first limit", func() bool { return d.said("dev", "ls held 2>&1") == "held" })
+	Until(t, soon, "more is in use than the first limit", func() bool { return d.said("dev", "ls held 2>&1") == "held" })
 	if got := patch(`{"memory":"100m"}`, 409); got.Code != "conflict" || memory() != "536870912" {
 		t.Errorf("below what is in use: %+v, the limit is %s", got, memory())
 	}
@@ -146,7 +135,7 @@ func TestLimitsOfServer(t *testing.T) {
 		t.Errorf("40 processes of 20: %q", out)
 	}
 	patch(`{"pids":200}`, 200)
-	eventually(t, "200 processes may be", func() bool {
+	Until(t, soon, "200 processes may be", func() bool {
 		return d.said("dev", "for i in $(seq 100); do sleep 3 & done 2>&1 | wc -c") == "0"
 	})
 	patch(`{"disk":"8g"}`, 400)
@@ -190,7 +179,7 @@ time.sleep(1); b = bytearray(10**9)'`
 	}
 	d.said(sb.ID, "touch go")
 	d.Kill()
-	eventually(t, "the sandbox is dead", func() bool { return len(SandboxPids(t, sb.ID)) == 0 })
+	Until(t, soon, "the sandbox is dead", func() bool { return len(SandboxPids(t, sb.ID)) == 0 })
 	d.Start()
 	var got served
 	if code := d.Do(d.Key, "GET", "/sandboxes/"+sb.ID, "", &got); code != 404 || got.Reason != "oom" {

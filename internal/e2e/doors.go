@@ -137,6 +137,9 @@ func (b *Box) Times(n int) int {
 	return Sized(n/10, n)
 }
 
+// soon is the limit for what takes no time of its own.
+const soon = 20 * time.Second
+
 // Until waits for what must come, at most limit and what a busy machine needs.
 func Until(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()

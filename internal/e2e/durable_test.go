@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,16 +28,6 @@ func (d *Daemon) inBackground(c Call) <-chan answer {
 	return out
 }
 
-// waitFor asks until an answer is as wanted.
-func (d *Daemon) waitFor(what string, ok func() bool) {
-	d.t.Helper()
-	for end := time.Now().Add(20*time.Second + Slack()); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			d.t.Fatalf("waited in vain until %s", what)
-		}
-	}
-}
-
 // TestF09_LongCommand: told to end, the server is not ready any more and refuses
 // to create, tells a command's client how it ended if that is soon, and lets go of
 // what takes longer: the next one has its result.
@@ -49,7 +38,7 @@ func TestF09_LongCommand(t *testing.T) {
 	url := d.URL
 	short := d.inBackground(Call{Method: "POST", Path: "/sandboxes/a/execute", Body: `{"command":"echo begun >short; while ! test -e end; do sleep 0.05; done; echo short"}`})
 	long := d.inBackground(Call{Method: "POST", Path: "/sandboxes/a/execute", Body: `{"command":"echo begun >long; while ! test -e after; do sleep 0.05; done; echo long; exit 7"}`})
-	d.waitFor("both commands run", func() bool {
+	Until(d.t, soon, "both commands run", func() bool {
 		var res executed
 		d.Do(d.Key, "POST", "/sandboxes/a/execute", `{"command":"test -e short && test -e long"}`, &res)
 		return res.ExitCode == 0
@@ -65,7 +54,7 @@ func TestF09_LongCommand(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode
 	}
-	d.waitFor("it is not ready", func() bool { return ready() == http.StatusServiceUnavailable })
+	Until(d.t, soon, "it is not ready", func() bool { return ready() == http.StatusServiceUnavailable })
 	for _, path := range []string{"/sandboxes", "/sandboxes/a/start"} {
 		a := <-d.inBackground(Call{Method: "POST", Path: path, Body: "{}"})
 		if a.err != nil || a.Code != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" {
@@ -91,7 +80,7 @@ func TestF09_LongCommand(t *testing.T) {
 		t.Errorf("after the next start: %d %+v", code, sb)
 	}
 	d.Do(d.Key, "POST", "/sandboxes/a/execute", `{"command":"touch after"}`, nil)
-	d.waitFor("the long command has its result", func() bool {
+	Until(d.t, soon, "the long command has its result", func() bool {
 		var all struct {
 			Items []struct{ Result *executed }
 		}

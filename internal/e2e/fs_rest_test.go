@@ -271,7 +271,7 @@ func TestFS17_REST(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
-	waitFor(t, "what was cut is gone", func() bool { return c.Sh("dev", "ls -A d") == "f\n" })
+	Until(t, soon, "what was cut is gone", func() bool { return c.Sh("dev", "ls -A d") == "f\n" })
 	if a := c.Read("dev", "/workspace/d/f"); a.Text != "old" {
 		t.Errorf("afterwards: %v", a)
 	}

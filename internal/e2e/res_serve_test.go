@@ -87,7 +87,7 @@ func TestRES16(t *testing.T) {
 	users.Wait()
 	ended := time.Now()
 	for kind, id := range boxes {
-		waitFor(t, "the end of the one that was in use by a "+kind, func() bool { return gone(id) })
+		Until(t, soon, "the end of the one that was in use by a "+kind, func() bool { return gone(id) })
 		if took := time.Since(ended); took > idle+15*time.Second+Slack() { // a client that left a stream may come back for 5 s
 			t.Errorf("%s: gone %v after its last use", kind, took)
 		}

@@ -247,16 +247,6 @@ func (d *Daemon) Routes() (patterns []string) {
 	return patterns
 }
 
-// waitFor waits until something is so.
-func waitFor(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20*time.Second + Slack()); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: it is still not so", what)
-		}
-	}
-}
-
 // quoted puts a text into JSON.
 func quoted(format, s string) string {
 	text, _ := json.Marshal(s) // a text always can

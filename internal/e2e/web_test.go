@@ -88,7 +88,7 @@ func TestWEB03(t *testing.T) {
 	c := d.Admin()
 	c.Create(`{"name":"dev"}`)
 	exec := c.Background("dev", "echo here; touch ran; python3 -m http.server 8000")
-	waitFor(t, "the server in the sandbox", func() bool {
+	Until(t, soon, "the server in the sandbox", func() bool {
 		return strings.Contains(c.Sh("dev", "python3 - <<-E\nimport socket; print(socket.socket().connect_ex(('127.0.0.1',8000)))\nE"), "0\n")
 	})
 	events := []string{"Accept", "text/event-stream"}
