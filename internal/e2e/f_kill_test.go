@@ -59,7 +59,7 @@ func TestF01(t *testing.T) {
 		i++
 		mu.Unlock()
 		boxes[at] = d.Box(d.Make(nil))
-		boxes[at].Want("", "(i=0; while sleep 0.2; do i=$((i+1)); echo $i > /workspace/n; done) >/dev/null 2>&1 &")
+		boxes[at].Want("", "(i=0; while sleep 0.2; do i=$((i+1)); echo $i > /workspace/n.new; mv /workspace/n.new /workspace/n; done) >/dev/null 2>&1 &")
 	})
 	const first = "cut -d' ' -f22 /proc/1/stat" // when its first process began
 	began := make([]string, n)
