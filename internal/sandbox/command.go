@@ -93,7 +93,7 @@ type Result struct {
 
 	Duration   time.Duration // wall time from start to end
 	CPUTime    time.Duration // user + system, of the whole process tree where known
-	PeakMemory int64         // bytes, of the biggest process; 0 when unknown
+	PeakMemory int64         // bytes, of the biggest process; 0 when unknown, as when it is less than the agent's own
 }
 
 // Numbers that a shell reports for a command which could not be started.

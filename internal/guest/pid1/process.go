@@ -203,7 +203,7 @@ func (p *process) Wait() agent.ExitStatus {
 	p.mu.Unlock()
 	st := agent.ExitStatus{
 		CPUTime:    time.Duration(unix.TimevalToNsec(e.usage.Utime) + unix.TimevalToNsec(e.usage.Stime)),
-		PeakMemory: e.usage.Maxrss << 10,
+		PeakMemory: peakMemory(&e.usage),
 	}
 	if err := p.child.failure(); err != nil {
 		st.NotStarted = p.l.explainFork(err, p.prog)
@@ -215,6 +215,17 @@ func (p *process) Wait() agent.ExitStatus {
 	}
 	st.Code = e.status.ExitStatus()
 	return st
+}
+
+// peakMemory is the most bytes that a child had; 0 when that can't be told. A
+// child begins as a sharer of this process's memory, so the kernel counts at
+// least as much for it as this process ever had.
+func peakMemory(child *unix.Rusage) int64 {
+	var own unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &own); err != nil || child.Maxrss <= own.Maxrss {
+		return 0
+	}
+	return child.Maxrss << 10
 }
 
 // Drain passes on what is in the pipes. What processes that outlive the command

@@ -20,7 +20,7 @@ type ExecResult struct {
 	Reason    string    `json:"reason" doc:"Why it ended, in words, if exit_code does not say it all."`
 	Duration  Duration  `json:"duration"`
 	CPUTime   Duration  `json:"cpu_time" doc:"Of the command and all that it started, as far as known."`
-	Memory    int64     `json:"peak_memory" doc:"Of its biggest process, in bytes; 0: not known."`
+	Memory    int64     `json:"peak_memory" doc:"Of its biggest process, in bytes; 0: not known, as when it is less than what the sandbox's own agent used, some 10 MB."`
 
 	kept  *capture // what the three output fields are written from, if they are empty
 	exact bool
