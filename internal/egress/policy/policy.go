@@ -6,6 +6,13 @@
 // Whoever dials must dial the Target that was judged, not the text it came from.
 package policy
 
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"strings"
+)
+
 // Mode is how much of the network a sandbox has.
 type Mode string
 
@@ -16,42 +23,29 @@ const (
 	Full      Mode = "full"      // every public name and address, on every port
 )
 
-// Spec is a policy as callers write it and as it is stored.
-type Spec struct {
-	// Mode; "" is Allowlist if there are entries and None if there are none.
-	Mode Mode
-	// Allow has the entries of an allow-list, at most [MaxEntries]:
-	//
-	//	python                       a preset, see [Presets]
-	//	api.example.com              a host, on ports 80 and 443
-	//	*.example.com                one or more labels below it, never example.com itself
-	//	api.example.com:8443         a port of its own; *.example.com:8443 as well
-	//	intranet.                    a host without a dot has one at the end
-	//	192.0.2.1, [2001:db8::1]:22  an address, with or without a port
-	//	192.0.2.0/24:5432            a range; [2001:db8::/32]:5432
-	//	GET,HEAD https://api.example.com/v1/*
-	//	                             requests: methods (* for all), a scheme or
-	//	                             none, a host, a path; * at its end is a prefix
-	//
-	// A range or an address is for those who ask for an address; a name that
-	// resolves into it is not allowed by it.
-	Allow []string
+// Policy is a compiled [Spec]. It does not change, so any number of goroutines
+// may ask it. The zero value, and nil, allow nothing.
+type Policy struct {
+	mode   Mode
+	names  map[string][]rule // by the name itself
+	below  map[string][]rule // by what stands behind "*."
+	ranges []rangeRule
 }
 
-// Bounds of a Spec.
-const (
-	MaxEntries = 1000
-	// MaxEntry is the length of an entry in bytes: a name of 253, a path, methods.
-	MaxEntry = 512
-)
+// rule is what an entry says of the hosts that it names.
+type rule struct {
+	text  string // Verdict.Rule
+	ports [2]uint16
+	// requests are the only ones that are allowed; nil: all, seen or not.
+	requests *requests
+}
 
-// Policy is a compiled Spec. It does not change, so any number of goroutines may
-// ask it. The zero value, and nil, allow nothing.
-type Policy struct{ mode Mode }
+func (r *rule) port(p uint16) bool { return p == r.ports[0] || p == r.ports[1] }
 
-// Compile checks and compiles a Spec. Its errors are *sandbox.InvalidError that
-// name "network.mode" or the entry, "network.allow[3]".
-func Compile(s Spec) (*Policy, error) { return &Policy{mode: s.Mode}, nil }
+type rangeRule struct {
+	prefix netip.Prefix
+	rule
+}
 
 // Verdict is what a policy says.
 type Verdict struct {
@@ -66,27 +60,121 @@ type Verdict struct {
 	SeeRequest bool
 }
 
+func deny(format string, args ...any) Verdict {
+	return Verdict{Reason: fmt.Sprintf(format, args...)}
+}
+
 // Mode of the policy.
-func (p *Policy) Mode() Mode { return p.mode }
+func (p *Policy) Mode() Mode {
+	if p == nil || p.mode == "" {
+		return None
+	}
+	return p.mode
+}
 
 // Connect judges a connection, before anything is resolved.
-func (p *Policy) Connect(t Target) Verdict { return Verdict{} }
+func (p *Policy) Connect(t Target) Verdict {
+	if v, done := p.outright(t); done {
+		return v
+	}
+	v := deny("%s is not on the sandbox's allow-list", t.Host())
+	for r := range p.rules(t) {
+		switch {
+		case !r.port(t.Port):
+			if !v.Allow {
+				v = deny("port %d of %s is not on the sandbox's allow-list", t.Port, t.Host())
+			}
+		case r.requests == nil:
+			return Verdict{Allow: true, Rule: r.text}
+		case !v.Allow:
+			v = Verdict{Allow: true, Rule: r.text, SeeRequest: true}
+		}
+	}
+	return v
+}
 
 // Request judges one request. Scheme is "http" or "https", path is as the client
 // sent it, escaped; what follows a question mark in it does not count.
-func (p *Policy) Request(t Target, scheme, method, path string) Verdict { return Verdict{} }
+func (p *Policy) Request(t Target, scheme, method, path string) Verdict {
+	v := p.Connect(t)
+	if !v.Allow || !v.SeeRequest {
+		return v
+	}
+	for r := range p.rules(t) {
+		if r.port(t.Port) && r.requests.match(scheme, method, path) {
+			return Verdict{Allow: true, Rule: r.text}
+		}
+	}
+	return deny("%.16q %.64q of %s is not on the sandbox's allow-list", method, path, t.Host())
+}
 
 // Name reports whether a name, in any spelling, may be resolved: whether any
 // port of it can be reached. Addresses are no names.
-func (p *Policy) Name(name string) bool { return false }
+func (p *Policy) Name(name string) bool {
+	t, err := ParseHost(name, 1)
+	if err != nil || t.Name == "" {
+		return false
+	}
+	if v, done := p.outright(t); done {
+		return v.Allow
+	}
+	for range p.rules(t) {
+		return true
+	}
+	return false
+}
 
 // Cuts reports whether a connection to t that is open under the policy before
-// must end under the one after.
-func Cuts(before, after *Policy, t Target) bool { return false }
+// must end under the one after. Where requests are judged one by one before and
+// after, the next one is judged anew and the connection may stay.
+func Cuts(before, after *Policy, t Target) bool {
+	v := after.Connect(t)
+	return !v.Allow || v.SeeRequest && !before.Connect(t).SeeRequest
+}
 
-// Presets are the names of the presets, sorted.
-func Presets() []string { return nil }
+// outright judges what needs no rules.
+func (p *Policy) outright(t Target) (v Verdict, done bool) {
+	switch {
+	case p.Mode() == None:
+		return deny("the sandbox has no network"), true
+	case t.Port == 0 || t.Name == "" && !t.Addr.IsValid():
+		return deny("there is no host or no port"), true
+	case local(t.Name):
+		return deny("%s is the sandbox itself: it is reached without a proxy", t.Name), true
+	case p.mode == Full:
+		return Verdict{Allow: true, Rule: string(Full)}, true
+	}
+	return Verdict{}, false
+}
 
-// Preset gives the entries of a preset, in their documented order: "default" has
-// the hosts that callers get who ask for a network and say nothing else.
-func Preset(name string) (entries []string, ok bool) { return nil, false }
+// rules gives those for the target's host, the closest ones first.
+func (p *Policy) rules(t Target) iter.Seq[*rule] {
+	if t.Name != "" {
+		return p.nameRules(t.Name)
+	}
+	return func(yield func(*rule) bool) {
+		for i := range p.ranges {
+			if p.ranges[i].prefix.Contains(t.Addr) && !yield(&p.ranges[i].rule) {
+				return
+			}
+		}
+	}
+}
+
+func (p *Policy) nameRules(name string) iter.Seq[*rule] {
+	return func(yield func(*rule) bool) {
+		all := p.names[name]
+		for {
+			for i := range all {
+				if !yield(&all[i]) {
+					return
+				}
+			}
+			_, parent, more := strings.Cut(name, ".")
+			if !more {
+				return
+			}
+			name, all = parent, p.below[parent]
+		}
+	}
+}
