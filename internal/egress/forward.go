@@ -107,6 +107,9 @@ func (x *exchange) outgoing(ctx context.Context) *http.Request {
 	if req.RequestURI == "*" {
 		out.URL.Path, out.URL.Opaque = "", "*"
 	}
+	// A transport that keeps the connection sends the body also when the answer
+	// came instead of "continue".
+	out.Close = x.body.first
 	if req.ContentLength != 0 {
 		out.Body = x.body
 	} else {
