@@ -327,7 +327,7 @@ func (f flows) expectRefused(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != 417 || body.n.Load() > 0 {
-		t.Errorf("got %s after %d bytes", resp.Status, body.n.Load())
+		t.Errorf("got %s %v after %d bytes; closes: %v", resp.Status, resp.Header, body.n.Load(), resp.Close)
 	}
 }
 

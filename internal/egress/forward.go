@@ -96,7 +96,7 @@ func (x *exchange) outgoing(ctx context.Context) *http.Request {
 		x.p.o.Secrets.Inject(x.s, x.f.target.Host(), h)
 	}
 	out := &http.Request{
-		Method: req.Method, Header: h, Host: hostOf(x.f.target, x.scheme),
+		Method: req.Method, Header: h, Host: hostOf(x.f.target, x.scheme), ProtoMajor: 1, ProtoMinor: 1,
 		URL: &url.URL{
 			Scheme: x.scheme, Host: x.f.target.String(),
 			Path: req.URL.Path, RawPath: req.URL.RawPath, RawQuery: req.URL.RawQuery, ForceQuery: req.URL.ForceQuery,
