@@ -420,3 +420,6 @@ func (a *authority) leaf(names ...string) *tls.Certificate {
 	}, a)
 	return &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
 }
+
+// fullPolicy allows all that is public.
+func fullPolicy() (*policy.Policy, error) { return policy.Compile(policy.Spec{Mode: policy.Full}) }
