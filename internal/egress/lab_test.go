@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -181,7 +182,7 @@ func (l *lab) listen(addr netip.Addr, port uint16) net.Listener {
 // web serves HTTP at an address; with names also TLS, with HTTP/2.
 func (l *lab) web(addr netip.Addr, port uint16, h http.Handler, names ...string) {
 	ln := l.listen(addr, port)
-	s := &http.Server{Handler: h}
+	s := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
 	if len(names) > 0 {
 		s.TLSConfig = &tls.Config{Certificates: []tls.Certificate{*l.ca.leaf(names...)}, NextProtos: []string{"h2", "http/1.1"}}
 	}
