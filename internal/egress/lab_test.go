@@ -288,6 +288,10 @@ func connectTo(t testing.TB, addr string) *peer {
 	}
 	_ = c.SetDeadline(time.Now().Add(wait))
 	t.Cleanup(func() { c.Close() })
+	return connected(t, c)
+}
+
+func connected(t testing.TB, c net.Conn) *peer {
 	return &peer{t: t, TCPConn: c.(*net.TCPConn), r: bufio.NewReader(c)}
 }
 
