@@ -22,7 +22,8 @@ const recordHandshake = 0x16
 // while the bytes may still become a request.
 //
 // What is neither TLS nor HTTP names no host, so it can't ask a server that
-// serves several hosts for another one.
+// serves several hosts for another one. Port 80 is for HTTP alone, unless the
+// server was the first to speak.
 func (t *tunnel) sniff() (wire, error) {
 	first, err := t.r.Peek(1)
 	if err != nil {
@@ -35,11 +36,14 @@ func (t *tunnel) sniff() (wire, error) {
 	}
 	for {
 		b, _ := t.r.Peek(t.r.Buffered())
-		switch is := looksLikeHTTP(b, t.f.target.Port); {
-		case t.spoken() || is == no:
+		is := looksLikeHTTP(b, t.f.target.Port)
+		switch {
+		case t.spoken():
 			return wireOther, nil
 		case is == yes, len(b) == t.r.Size(), t.f.target.Port == 80:
 			return wireHTTP, nil
+		case is == no:
+			return wireOther, nil
 		}
 		if _, err := t.r.Peek(len(b) + 1); err != nil {
 			return wireOther, err
