@@ -20,7 +20,7 @@ func TestSearchPath(t *testing.T) {
 		{id: identity{uid: 0, home: "/home/user"}, want: systemPath},
 		{id: identity{uid: 0, home: "/root"}, env: []string{"PATH=/x"}, want: "/x"},
 	} {
-		if got := valueOf(environment(agent.ProcessSpec{Env: c.env}, c.id), "PATH"); got != c.want {
+		if got := valueOf(environment(agent.ProcessSpec{Env: c.env}, c.id, nil), "PATH"); got != c.want {
 			t.Errorf("user %d has the path %q, not %q", c.id.uid, got, c.want)
 		}
 	}
