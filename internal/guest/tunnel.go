@@ -25,12 +25,13 @@ const (
 // Tunnel is one end of the multiplexer of connections to the outside, in which
 // the guest opens a stream for each. Besides, there is one stream of the host's
 // in which both ends tell which of the others they reset: 4 bytes each, the
-// stream's number, big-endian; 0 is none. In the stream itself that would come
-// behind all that waits in it.
+// stream's number, big-endian. In the stream itself that would come behind all
+// that waits in it. The first is 0: the host begins the tunnel, the guest uses it.
 type Tunnel struct {
 	mux    *yamux.Session
 	resets chan uint32
 	tasks  sync.WaitGroup
+	begun  chan struct{} // closed with the first word of the other end
 
 	mu    sync.Mutex
 	conns map[uint32]*TunnelConn
@@ -46,11 +47,11 @@ func NewTunnel(stream net.Conn, r io.Reader, host bool) (*Tunnel, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tunnel{mux: mux, resets: make(chan uint32, maxResets), conns: map[uint32]*TunnelConn{}}
+	t := &Tunnel{mux: mux, resets: make(chan uint32, maxResets), begun: make(chan struct{}), conns: map[uint32]*TunnelConn{}}
 	var control net.Conn
 	if host {
 		control, err = mux.Open()
-		t.resets <- 0 // the stream begins with the first bytes in it
+		t.Begin() // the stream begins with the first bytes in it
 	} else {
 		control, err = mux.Accept()
 	}
@@ -80,9 +81,12 @@ func (t *Tunnel) tell(control net.Conn) {
 // hear takes the resets of the other end.
 func (t *Tunnel) hear(control net.Conn) {
 	var b [4]byte
-	for {
+	for first := true; ; first = false {
 		if _, err := io.ReadFull(control, b[:]); err != nil {
 			return // the tunnel is over
+		}
+		if first {
+			close(t.begun)
 		}
 		t.mu.Lock()
 		c := t.conns[binary.BigEndian.Uint32(b[:])]
@@ -92,6 +96,12 @@ func (t *Tunnel) hear(control net.Conn) {
 		}
 	}
 }
+
+// Begin tells the other end that this one is ready.
+func (t *Tunnel) Begin() { t.resets <- 0 }
+
+// Begun is closed when the other end is ready.
+func (t *Tunnel) Begun() <-chan struct{} { return t.begun }
 
 // Done is closed when the tunnel is over, and with it all its connections.
 func (t *Tunnel) Done() <-chan struct{} { return t.mux.CloseChan() }

@@ -293,6 +293,7 @@ func (o *outside) serve(w http.ResponseWriter, r *http.Request) {
 	if old := o.use(t, nil); old != nil {
 		_ = old.Close()
 	}
+	t.Begin()
 	<-t.Done()
 	o.use(nil, t)
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -60,6 +61,16 @@ func (s *Session) serveTunnel(ctx context.Context, t Tunnel) error {
 	if err != nil {
 		c.abort()
 		return err
+	}
+	select {
+	case <-tunnel.Begun():
+	case <-tunnel.Done():
+		err = fmt.Errorf("%w: the guest ended it", errdefs.ErrUnavailable)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return errors.Join(err, tunnel.Close())
 	}
 	if !s.begin(func() { serveConns(tunnel, t) }) {
 		_ = tunnel.Close()

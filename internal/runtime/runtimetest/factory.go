@@ -109,6 +109,7 @@ func RunGuest(t *testing.T, f Factory) {
 	}
 	t.Run("Stop", func(t *testing.T) { testStops(t, f) })
 	t.Run("Suspend", func(t *testing.T) { testSuspend(newEnv(t, f)) })
+	t.Run("SuspendTunnel", func(t *testing.T) { testSuspendTunnel(newEnv(t, f)) })
 	t.Run("Mounts", func(t *testing.T) { testMounts(t, f) })
 	t.Run("HostCrash", func(t *testing.T) { testHostCrash(t, f) })
 }
