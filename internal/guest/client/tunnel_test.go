@@ -379,3 +379,83 @@ func TestTunnelOfOlderAgent(t *testing.T) {
 		t.Errorf("got %v, %v", s, err)
 	}
 }
+
+// hostileGuest takes a tunnel and does with it what it likes.
+func hostileGuest(t *testing.T, tunnel client.Tunnel, attack func(*guest.Tunnel)) *client.Session {
+	t.Helper()
+	host, end := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		h, err := guest.ReadHello(end)
+		if err != nil {
+			return
+		}
+		_ = guest.WriteReply(end, &guestv1.HelloReply{Version: guest.Version, Epoch: h.GetEpoch()})
+		mux, err := guest.NewMux(end, false)
+		if err != nil {
+			return
+		}
+		defer mux.Close()
+		c, err := mux.Accept()
+		if err != nil {
+			return
+		}
+		r := bufio.NewReader(c)
+		if _, err := http.ReadRequest(r); err != nil {
+			return
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+		inside, err := guest.NewTunnel(c, r, false)
+		if err != nil {
+			return
+		}
+		defer inside.Close()
+		inside.Begin()
+		attack(inside)
+		<-mux.CloseChan()
+	}()
+	s, err := client.New(ctx(t), host, client.Options{SandboxID: "test", Tunnel: tunnel})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-done
+	})
+	return s
+}
+
+// Streams that are none of a tunnel's are reset and reach nobody; too many end the
+// tunnel, and the session goes on.
+func TestTunnelHostileGuest(t *testing.T) {
+	attacked := make(chan struct{})
+	s := hostileGuest(t, toyTunnel{names: func(string) bool { return false }}, func(inside *guest.Tunnel) { // other calls would be of nil functions
+		defer close(attacked)
+		for _, h := range []guest.TunnelHead{
+			{Kind: 9}, {Kind: guest.TunnelConnect, Name: "a", Port: 0}, {Kind: guest.TunnelConnect, Name: "a/b", Port: 1}, {Kind: guest.TunnelName, Name: "A"},
+			{Kind: guest.TunnelName, Name: strings.Repeat("a", 300)}, {Kind: guest.TunnelProxy, Name: "a"},
+		} {
+			c, err := inside.Open(h)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if n, err := c.Read(make([]byte, 1)); !errors.Is(err, guest.ErrReset) {
+				t.Errorf("%+v: read %d, %v", h, n, err)
+			}
+			c.Reset()
+		}
+		for { // streams that are never closed
+			if _, err := inside.Open(guest.TunnelHead{Kind: guest.TunnelName, Name: "a"}); err != nil {
+				return
+			}
+		}
+	})
+	<-attacked
+	select {
+	case <-s.Done():
+		t.Errorf("the session ended: %v", s.Err())
+	default:
+	}
+}
