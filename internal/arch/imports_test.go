@@ -37,6 +37,8 @@ var layers = []struct {
 	{"agentbox/internal/telemetry", []string{"agentbox/internal/sandbox", "github.com/prometheus/client_golang/prometheus/...", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/auth", []string{"agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/peercred", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/audit", []string{"agentbox/internal/sandbox"}},
+	{"agentbox/internal/egress/policy", []string{"agentbox/internal/sandbox", "golang.org/x/net/idna", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/egress/dial", []string{"agentbox/internal/egress/policy", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/config", []string{"agentbox/internal/sandbox", "agentbox/internal/nearest", "github.com/BurntSushi/toml", "github.com/spf13/pflag"}},
 	{"agentbox/internal/cleanup", nil},
 	{"agentbox/internal/failpoint", nil},
@@ -90,7 +92,8 @@ var testMay = []string{"go.uber.org/goleak", "github.com/rogpeppe/go-internal/te
 var testRows = map[string][]string{
 	"agentbox/internal/runtime/gvisor": {"agentbox/internal/runtime/runtimetest", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/image/...", "agentbox/internal/programs"},
 	"agentbox/internal/image/erofs":    {"agentbox/internal/image/erofs/erofstest"},
-	"agentbox/internal/image":          {"agentbox/internal/image/erofs/erofstest", "github.com/google/go-containerregistry/pkg/..."},
+	"agentbox/internal/image":          {"agentbox/internal/egress/dial", "agentbox/internal/image/erofs/erofstest", "github.com/google/go-containerregistry/pkg/..."},
+	"agentbox/internal/egress/dial":    {"golang.org/x/net/dns/dnsmessage"},
 	"agentbox/internal/e2e":            {"github.com/google/go-containerregistry/pkg/...", "modernc.org/sqlite"},
 	"agentbox/internal/local":          {"agentbox/internal/runtime/fake", "agentbox/internal/transfer"},
 	"agentbox/internal/manager":        {"agentbox/internal/runtime/fake", "agentbox/internal/store", "modernc.org/sqlite"},

@@ -24,6 +24,7 @@ const (
 	PathWatch   = "/watch" // answers with frames
 	PathPorts   = "/ports" // upgraded; has PathPort
 	PathPort    = "/port"
+	PathTunnel  = "/tunnel" // upgraded; carries a Tunnel
 	// PathProbe is served by the host: it sends the body back.
 	PathProbe = "/probe"
 

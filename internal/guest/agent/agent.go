@@ -22,6 +22,8 @@ type Options struct {
 	Files    Files
 	// Ports of the sandbox. Nil: it has none.
 	Ports Ports
+	// Loopback is where programs reach the outside. Nil: they can't.
+	Loopback Loopback
 	// Build names the agent's build in HelloReply.
 	Build string
 	// Hello is told each accepted Hello, to take over host name and randomness.
@@ -37,6 +39,7 @@ type Options struct {
 type Agent struct {
 	opt     Options
 	execs   *execs
+	outside *outside
 	started time.Time
 
 	mu    sync.Mutex
@@ -46,12 +49,13 @@ type Agent struct {
 
 // New makes an agent that has no session yet.
 func New(o Options) *Agent {
-	return &Agent{opt: o, execs: newExecs(o.Launcher, o.Idle), started: time.Now()}
+	return &Agent{opt: o, execs: newExecs(o.Launcher, o.Idle), outside: newOutside(o.Loopback), started: time.Now()}
 }
 
 // Close ends the session and all commands.
 func (a *Agent) Close() {
 	a.Reset()
+	_ = a.outside.configure(nil) // nobody is there to be told of an error
 	a.execs.close()
 }
 
@@ -149,7 +153,7 @@ func (a *Agent) configure(c *guestv1.GuestConfig) error {
 	if err := a.opt.Launcher.Configure(c); err != nil {
 		return fmt.Errorf("apply the sandbox's limits: %w", err)
 	}
-	return nil
+	return a.outside.configure(c.GetNetwork())
 }
 
 func (a *Agent) leave(s *session) {

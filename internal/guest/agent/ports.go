@@ -230,23 +230,32 @@ func relay(dst io.Writer, src io.Reader) error {
 	return err
 }
 
-// pass moves bytes between the host and a server in the sandbox.
-func pass(host *guest.Duplex, server PortConn) {
+// hostConn is the host's end of a connection with a program in the sandbox.
+type hostConn interface {
+	io.ReadWriter
+	CloseWrite() error
+	Fail(why error) error
+	SetWriteDeadline(t time.Time) error
+	WaitGone()
+}
+
+// pass moves bytes between the host and a program in the sandbox.
+func pass(host hostConn, program PortConn) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// The host's end is gone, at once or at the end: so is the server's.
-		defer server.Close()
-		if err := relay(server, host); err != nil {
-			abort(server)
+		// The host's end is gone, at once or at the end: so is the program's.
+		defer program.Close()
+		if err := relay(program, host); err != nil {
+			abort(program)
 			_ = host.SetWriteDeadline(past)
 			return
 		}
-		_ = server.CloseWrite()
+		_ = program.CloseWrite()
 		host.WaitGone()
 		_ = host.SetWriteDeadline(past)
 	}()
-	err := relay(host, server)
+	err := relay(host, program)
 	if err != nil {
 		_ = host.Fail(err)
 	} else {

@@ -50,6 +50,7 @@ func (s *session) handler() http.Handler {
 	mux.HandleFunc("PUT "+guest.PathTar, f.putArchive)
 	guest.Handle(mux, "ListPorts", s.ports.list)
 	mux.HandleFunc("POST "+guest.PathPorts, s.ports.serve)
+	mux.HandleFunc("POST "+guest.PathTunnel, s.agent.outside.serve)
 	return mux
 }
 

@@ -29,6 +29,10 @@ type Options struct {
 	// Handler serves the streams that the guest opens. They come from inside
 	// the sandbox: it must bound what it reads. Nil: none but probes.
 	Handler http.Handler
+	// Tunnel serves the connections that programs in the sandbox make to the
+	// outside, as Session.ServeTunnel does, without which there are none. When it
+	// can't begin, New fails; for a sandbox with an older agent, leave it out.
+	Tunnel Tunnel
 }
 
 // Session is one connection to the agent of a sandbox. Its methods may be
@@ -82,6 +86,12 @@ func New(ctx context.Context, conn net.Conn, o Options) (*Session, error) {
 	}
 	s.tasks.Go(func() { _ = s.srv.Serve(&listener{s}) })
 	s.tasks.Go(s.watch)
+	if o.Tunnel == nil {
+		return s, nil
+	}
+	if err := s.ServeTunnel(ctx, o.Tunnel); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	guestv1 "agentbox/internal/gen/guest/v1"
 	"agentbox/internal/guest/agent"
 	"agentbox/internal/sandbox"
 )
@@ -18,8 +19,9 @@ import (
 const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // environment is what a command gets: what any program may expect, settings
-// without which package tools stop to ask, then what was asked for.
-func environment(s agent.ProcessSpec, id identity) []string {
+// without which package tools stop to ask, how to reach the outside if the sandbox
+// has a network, then what was asked for.
+func environment(s agent.ProcessSpec, id identity, c *guestv1.Network) []string {
 	search := systemPath
 	if id.uid != 0 && id.home != "/" {
 		search = path.Join(id.home, ".local/bin") + ":" + search // pip install --user
@@ -37,6 +39,9 @@ func environment(s agent.ProcessSpec, id identity) []string {
 	}
 	if s.TTY {
 		env = append(env, "TERM=xterm-256color")
+	}
+	if c != nil {
+		env = append(env, proxyEnv(s.Env)...)
 	}
 	return lastWins(append(env, s.Env...))
 }

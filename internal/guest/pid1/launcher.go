@@ -94,7 +94,7 @@ func (l *launcher) Start(s agent.ProcessSpec, stdout, stderr io.Writer) (agent.P
 	if err != nil {
 		return nil, err
 	}
-	env := environment(s, id)
+	env := environment(s, id, l.config().GetNetwork())
 	dir, err := workingDir(s.Dir, id)
 	if err != nil {
 		return nil, err

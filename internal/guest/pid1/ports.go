@@ -78,9 +78,14 @@ const (
 )
 
 // Listening reads the kernel's tables and looks for the sockets among the open
-// files of all processes.
+// files of all processes. The agent's own are left out.
 func (network) Listening(ctx context.Context, limit int) (list []*guestv1.ListeningPort, more bool, err error) {
 	inodes := map[uint64]*guestv1.ListeningPort{}
+	own := map[uint64]bool{}
+	sockets, _ := socketsOf("/proc/self", maxLinks)
+	for _, inode := range sockets {
+		own[inode] = true
+	}
 	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		f, err := os.Open(name)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -93,6 +98,9 @@ func (network) Listening(ctx context.Context, limit int) (list []*guestv1.Listen
 		f.Close()
 		more = more || cut
 		for _, s := range sockets {
+			if own[s.inode] {
+				continue
+			}
 			p := &guestv1.ListeningPort{Address: s.addr.Addr().String(), Port: uint32(s.addr.Port()), Uid: s.uid}
 			list = append(list, p)
 			inodes[s.inode] = p
@@ -174,26 +182,37 @@ func findHolders(ctx context.Context, inodes map[uint64]*guestv1.ListeningPort) 
 			return err
 		}
 		dir := "/proc/" + strconv.Itoa(t.pid)
-		d, err := os.Open(dir + "/fd")
-		if err != nil {
-			continue
-		}
-		names, _ := d.Readdirnames(left) // of a process that is gone: none
-		d.Close()
-		left -= len(names)
-		for _, n := range names {
-			link, err := os.Readlink(dir + "/fd/" + n)
-			if err != nil {
-				continue
-			}
-			inode, ok := socketInode(link)
-			if p := inodes[inode]; ok && p != nil {
+		open, n := socketsOf(dir, left)
+		left -= n
+		for _, inode := range open {
+			if p := inodes[inode]; p != nil {
 				p.Pid, p.Process = int32(t.pid), processName(dir)
 				delete(inodes, inode)
 			}
 		}
 	}
 	return nil
+}
+
+// socketsOf lists the sockets among a process's open files, of which it looks at
+// a limited number, and how many those were. Of one that is gone there are none.
+func socketsOf(dir string, limit int) (inodes []uint64, looked int) {
+	d, err := os.Open(dir + "/fd")
+	if err != nil {
+		return nil, 0
+	}
+	names, _ := d.Readdirnames(limit)
+	d.Close()
+	for _, n := range names {
+		link, err := os.Readlink(dir + "/fd/" + n)
+		if err != nil {
+			continue
+		}
+		if inode, ok := socketInode(link); ok {
+			inodes = append(inodes, inode)
+		}
+	}
+	return inodes, len(names)
 }
 
 // socketInode reads the target of an open file's link, "socket:[4711]".

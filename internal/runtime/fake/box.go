@@ -60,7 +60,7 @@ func newMachine(b *box) *machine {
 			sys.SetHostname(h.GetHostname())
 		}
 	}
-	a := agent.New(agent.Options{Launcher: sys, Files: sys, Ports: sys, Build: "fake", Hello: hello})
+	a := agent.New(agent.Options{Launcher: sys, Files: sys, Ports: sys, Loopback: sys, Build: "fake", Hello: hello})
 	return &machine{sys: sys, agent: a, streams: map[net.Conn]struct{}{}}
 }
 

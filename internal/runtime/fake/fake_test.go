@@ -30,6 +30,7 @@ func factory(o fake.Options) runtimetest.Factory {
 		Name:       "fake",
 		Open:       func(dir string) (runtime.Runtime, error) { return host(dir).Open(), nil },
 		EchoServer: "echod",
+		Netcat:     "netcat",
 		Crash:      func(dir, id string) error { return host(dir).Kill(id, sandbox.ReasonCrashed, "the test did it") },
 	}
 }

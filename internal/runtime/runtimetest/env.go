@@ -217,6 +217,11 @@ func (e *env) ended(s *client.Session) {
 }
 
 func openSession(ctx context.Context, rt runtime.Runtime, id string, epoch uint64, change ...func(*guestv1.GuestConfig)) (*client.Session, error) {
+	return openTunnel(ctx, rt, id, epoch, nil, change...)
+}
+
+// openTunnel begins a session that has a way to the outside, unless t is nil.
+func openTunnel(ctx context.Context, rt runtime.Runtime, id string, epoch uint64, t client.Tunnel, change ...func(*guestv1.GuestConfig)) (*client.Session, error) {
 	conn, err := rt.Attach(ctx, id)
 	if err != nil {
 		return nil, err
@@ -229,7 +234,7 @@ func openSession(ctx context.Context, rt runtime.Runtime, id string, epoch uint6
 	for _, f := range change {
 		f(c)
 	}
-	return client.New(ctx, conn, client.Options{SandboxID: id, Hostname: ids.Short(id), Epoch: epoch, Config: c})
+	return client.New(ctx, conn, client.Options{SandboxID: id, Hostname: ids.Short(id), Epoch: epoch, Config: c, Tunnel: t})
 }
 
 // canceled reports whether an error comes from the end of a context.

@@ -21,6 +21,10 @@ type Factory struct {
 	// back what it is sent, to several clients at once. Empty: the image has
 	// Python, and one is written in that.
 	EchoServer string
+	// Netcat is a command to which a port is appended: it connects there, sends
+	// its input, closes its direction, and prints what comes back. Empty: the
+	// image has Python, and one is written in that.
+	Netcat string
 	// Crash ends the process of a running sandbox as a crash would. Nil: kill
 	// it by its pid.
 	Crash func(dir, id string) error
@@ -88,6 +92,8 @@ func RunGuest(t *testing.T, f Factory) {
 		{"Watch", false, watchCases},
 		{"Ports", false, portCases},
 		{"Session", false, sessionCases},
+		{"Tunnel", false, tunnelCases},
+		{"Network", true, networkCases},
 		{"Linux", true, linuxCases},
 	} {
 		t.Run(part.name, func(t *testing.T) {
@@ -103,6 +109,7 @@ func RunGuest(t *testing.T, f Factory) {
 	}
 	t.Run("Stop", func(t *testing.T) { testStops(t, f) })
 	t.Run("Suspend", func(t *testing.T) { testSuspend(newEnv(t, f)) })
+	t.Run("SuspendTunnel", func(t *testing.T) { testSuspendTunnel(newEnv(t, f)) })
 	t.Run("Mounts", func(t *testing.T) { testMounts(t, f) })
 	t.Run("HostCrash", func(t *testing.T) { testHostCrash(t, f) })
 }

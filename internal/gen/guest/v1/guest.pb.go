@@ -253,6 +253,7 @@ type GuestConfig struct {
 	MaxQueued     uint32                 `protobuf:"varint,8,opt,name=max_queued,json=maxQueued,proto3" json:"max_queued,omitempty"`
 	RingSize      int64                  `protobuf:"varint,9,opt,name=ring_size,json=ringSize,proto3" json:"ring_size,omitempty"`                   // bytes per stream
 	AllowNewPrivs bool                   `protobuf:"varint,10,opt,name=allow_new_privs,json=allowNewPrivs,proto3" json:"allow_new_privs,omitempty"` // images with sudo: no_new_privs is not set
+	Network       *Network               `protobuf:"bytes,11,opt,name=network,proto3" json:"network,omitempty"`                                     // absent: the sandbox has none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -357,6 +358,70 @@ func (x *GuestConfig) GetAllowNewPrivs() bool {
 	return false
 }
 
+func (x *GuestConfig) GetNetwork() *Network {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+// Network is how programs reach what is outside: through the agent's proxy, which
+// the environment of each command names.
+type Network struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// resolver: names get addresses of the loopback interface, for programs that
+	// take no proxy. A server that binds a port of these addresses on 0.0.0.0 must
+	// then set SO_REUSEADDR, as most do.
+	Resolver      bool     `protobuf:"varint,1,opt,name=resolver,proto3" json:"resolver,omitempty"`
+	Ports         []uint32 `protobuf:"varint,2,rep,packed,name=ports,proto3" json:"ports,omitempty"` // of such an address, besides 80 and 443; at most 14
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Network) Reset() {
+	*x = Network{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Network) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Network) ProtoMessage() {}
+
+func (x *Network) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Network.ProtoReflect.Descriptor instead.
+func (*Network) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Network) GetResolver() bool {
+	if x != nil {
+		return x.Resolver
+	}
+	return false
+}
+
+func (x *Network) GetPorts() []uint32 {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
 // HelloReply is the guest's answer.
 type HelloReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -371,7 +436,7 @@ type HelloReply struct {
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[2]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -383,7 +448,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[2]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -396,7 +461,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{2}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *HelloReply) GetVersion() uint32 {
@@ -456,7 +521,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[3]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -468,7 +533,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[3]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -481,7 +546,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{3}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ExecRequest) GetExecId() string {
@@ -596,7 +661,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[4]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -608,7 +673,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[4]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -621,7 +686,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{4}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AttachRequest) GetExecId() string {
@@ -671,7 +736,7 @@ type ExecResult struct {
 
 func (x *ExecResult) Reset() {
 	*x = ExecResult{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[5]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +748,7 @@ func (x *ExecResult) String() string {
 func (*ExecResult) ProtoMessage() {}
 
 func (x *ExecResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[5]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +761,7 @@ func (x *ExecResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResult.ProtoReflect.Descriptor instead.
 func (*ExecResult) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{5}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExecResult) GetOutcome() Outcome {
@@ -795,7 +860,7 @@ type ExecInfo struct {
 
 func (x *ExecInfo) Reset() {
 	*x = ExecInfo{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[6]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +872,7 @@ func (x *ExecInfo) String() string {
 func (*ExecInfo) ProtoMessage() {}
 
 func (x *ExecInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[6]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +885,7 @@ func (x *ExecInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecInfo.ProtoReflect.Descriptor instead.
 func (*ExecInfo) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{6}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ExecInfo) GetExecId() string {
@@ -911,7 +976,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[7]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +988,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[7]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +1001,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{7}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Started) GetExecId() string {
@@ -965,7 +1030,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[8]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1042,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[8]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1055,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{8}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Gap) GetStderr() bool {
@@ -1024,7 +1089,7 @@ type Resize struct {
 
 func (x *Resize) Reset() {
 	*x = Resize{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[9]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1101,7 @@ func (x *Resize) String() string {
 func (*Resize) ProtoMessage() {}
 
 func (x *Resize) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[9]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1114,7 @@ func (x *Resize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resize.ProtoReflect.Descriptor instead.
 func (*Resize) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{9}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Resize) GetCols() uint32 {
@@ -1074,7 +1139,7 @@ type ListExecsRequest struct {
 
 func (x *ListExecsRequest) Reset() {
 	*x = ListExecsRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[10]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1151,7 @@ func (x *ListExecsRequest) String() string {
 func (*ListExecsRequest) ProtoMessage() {}
 
 func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[10]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1164,7 @@ func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{10}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{11}
 }
 
 type ListExecsResponse struct {
@@ -1111,7 +1176,7 @@ type ListExecsResponse struct {
 
 func (x *ListExecsResponse) Reset() {
 	*x = ListExecsResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[11]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1123,7 +1188,7 @@ func (x *ListExecsResponse) String() string {
 func (*ListExecsResponse) ProtoMessage() {}
 
 func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[11]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1136,7 +1201,7 @@ func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{11}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListExecsResponse) GetExecs() []*ExecInfo {
@@ -1157,7 +1222,7 @@ type WaitExecRequest struct {
 
 func (x *WaitExecRequest) Reset() {
 	*x = WaitExecRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[12]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1234,7 @@ func (x *WaitExecRequest) String() string {
 func (*WaitExecRequest) ProtoMessage() {}
 
 func (x *WaitExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[12]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1247,7 @@ func (x *WaitExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitExecRequest.ProtoReflect.Descriptor instead.
 func (*WaitExecRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{12}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WaitExecRequest) GetExecId() string {
@@ -1217,7 +1282,7 @@ type WaitExecResponse struct {
 
 func (x *WaitExecResponse) Reset() {
 	*x = WaitExecResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[13]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1294,7 @@ func (x *WaitExecResponse) String() string {
 func (*WaitExecResponse) ProtoMessage() {}
 
 func (x *WaitExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[13]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1307,7 @@ func (x *WaitExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitExecResponse.ProtoReflect.Descriptor instead.
 func (*WaitExecResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{13}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WaitExecResponse) GetInfo() *ExecInfo {
@@ -1277,7 +1342,7 @@ type SignalExecRequest struct {
 
 func (x *SignalExecRequest) Reset() {
 	*x = SignalExecRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[14]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1354,7 @@ func (x *SignalExecRequest) String() string {
 func (*SignalExecRequest) ProtoMessage() {}
 
 func (x *SignalExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[14]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1367,7 @@ func (x *SignalExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecRequest.ProtoReflect.Descriptor instead.
 func (*SignalExecRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{14}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SignalExecRequest) GetExecId() string {
@@ -1334,7 +1399,7 @@ type SignalExecResponse struct {
 
 func (x *SignalExecResponse) Reset() {
 	*x = SignalExecResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[15]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1411,7 @@ func (x *SignalExecResponse) String() string {
 func (*SignalExecResponse) ProtoMessage() {}
 
 func (x *SignalExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[15]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1424,7 @@ func (x *SignalExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecResponse.ProtoReflect.Descriptor instead.
 func (*SignalExecResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{15}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{16}
 }
 
 type RemoveExecRequest struct {
@@ -1371,7 +1436,7 @@ type RemoveExecRequest struct {
 
 func (x *RemoveExecRequest) Reset() {
 	*x = RemoveExecRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[16]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1448,7 @@ func (x *RemoveExecRequest) String() string {
 func (*RemoveExecRequest) ProtoMessage() {}
 
 func (x *RemoveExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[16]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1461,7 @@ func (x *RemoveExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveExecRequest.ProtoReflect.Descriptor instead.
 func (*RemoveExecRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{16}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RemoveExecRequest) GetExecId() string {
@@ -1414,7 +1479,7 @@ type RemoveExecResponse struct {
 
 func (x *RemoveExecResponse) Reset() {
 	*x = RemoveExecResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[17]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1491,7 @@ func (x *RemoveExecResponse) String() string {
 func (*RemoveExecResponse) ProtoMessage() {}
 
 func (x *RemoveExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[17]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1504,7 @@ func (x *RemoveExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveExecResponse.ProtoReflect.Descriptor instead.
 func (*RemoveExecResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{17}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{18}
 }
 
 type FileInfo struct {
@@ -1465,7 +1530,7 @@ type FileInfo struct {
 
 func (x *FileInfo) Reset() {
 	*x = FileInfo{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[18]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1542,7 @@ func (x *FileInfo) String() string {
 func (*FileInfo) ProtoMessage() {}
 
 func (x *FileInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[18]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1555,7 @@ func (x *FileInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileInfo.ProtoReflect.Descriptor instead.
 func (*FileInfo) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{18}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FileInfo) GetPath() []byte {
@@ -1609,7 +1674,7 @@ type StatRequest struct {
 
 func (x *StatRequest) Reset() {
 	*x = StatRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[19]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1686,7 @@ func (x *StatRequest) String() string {
 func (*StatRequest) ProtoMessage() {}
 
 func (x *StatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[19]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1699,7 @@ func (x *StatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatRequest.ProtoReflect.Descriptor instead.
 func (*StatRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{19}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StatRequest) GetPath() []byte {
@@ -1667,7 +1732,7 @@ type StatResponse struct {
 
 func (x *StatResponse) Reset() {
 	*x = StatResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[20]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1744,7 @@ func (x *StatResponse) String() string {
 func (*StatResponse) ProtoMessage() {}
 
 func (x *StatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[20]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1757,7 @@ func (x *StatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatResponse.ProtoReflect.Descriptor instead.
 func (*StatResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{20}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StatResponse) GetInfo() *FileInfo {
@@ -1715,7 +1780,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[21]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1792,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[21]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1805,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{21}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListRequest) GetPath() []byte {
@@ -1790,7 +1855,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[22]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1867,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[22]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1880,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{22}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListResponse) GetEntries() []*FileInfo {
@@ -1845,7 +1910,7 @@ type MkdirRequest struct {
 
 func (x *MkdirRequest) Reset() {
 	*x = MkdirRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[23]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +1922,7 @@ func (x *MkdirRequest) String() string {
 func (*MkdirRequest) ProtoMessage() {}
 
 func (x *MkdirRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[23]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +1935,7 @@ func (x *MkdirRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MkdirRequest.ProtoReflect.Descriptor instead.
 func (*MkdirRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{23}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MkdirRequest) GetPath() []byte {
@@ -1916,7 +1981,7 @@ type MkdirResponse struct {
 
 func (x *MkdirResponse) Reset() {
 	*x = MkdirResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[24]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1928,7 +1993,7 @@ func (x *MkdirResponse) String() string {
 func (*MkdirResponse) ProtoMessage() {}
 
 func (x *MkdirResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[24]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1941,7 +2006,7 @@ func (x *MkdirResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MkdirResponse.ProtoReflect.Descriptor instead.
 func (*MkdirResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{24}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{25}
 }
 
 type MoveRequest struct {
@@ -1956,7 +2021,7 @@ type MoveRequest struct {
 
 func (x *MoveRequest) Reset() {
 	*x = MoveRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[25]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2033,7 @@ func (x *MoveRequest) String() string {
 func (*MoveRequest) ProtoMessage() {}
 
 func (x *MoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[25]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2046,7 @@ func (x *MoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveRequest.ProtoReflect.Descriptor instead.
 func (*MoveRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{25}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MoveRequest) GetFrom() []byte {
@@ -2020,7 +2085,7 @@ type MoveResponse struct {
 
 func (x *MoveResponse) Reset() {
 	*x = MoveResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[26]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2097,7 @@ func (x *MoveResponse) String() string {
 func (*MoveResponse) ProtoMessage() {}
 
 func (x *MoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[26]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2110,7 @@ func (x *MoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveResponse.ProtoReflect.Descriptor instead.
 func (*MoveResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{26}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{27}
 }
 
 type RemoveRequest struct {
@@ -2059,7 +2124,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[27]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2136,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[27]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2149,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{27}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RemoveRequest) GetPath() []byte {
@@ -2116,7 +2181,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[28]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +2193,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[28]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2141,7 +2206,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{28}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{29}
 }
 
 // Skipped is something in a tree that a call left out, and why: "fifo", "socket",
@@ -2156,7 +2221,7 @@ type Skipped struct {
 
 func (x *Skipped) Reset() {
 	*x = Skipped{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[29]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2233,7 @@ func (x *Skipped) String() string {
 func (*Skipped) ProtoMessage() {}
 
 func (x *Skipped) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[29]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2246,7 @@ func (x *Skipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
 func (*Skipped) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{29}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Skipped) GetPath() []byte {
@@ -2210,7 +2275,7 @@ type SkippedList struct {
 
 func (x *SkippedList) Reset() {
 	*x = SkippedList{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[30]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2287,7 @@ func (x *SkippedList) String() string {
 func (*SkippedList) ProtoMessage() {}
 
 func (x *SkippedList) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[30]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2300,7 @@ func (x *SkippedList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedList.ProtoReflect.Descriptor instead.
 func (*SkippedList) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{30}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SkippedList) GetTotal() uint64 {
@@ -2265,7 +2330,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[31]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2342,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[31]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2355,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{31}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CopyRequest) GetFrom() []byte {
@@ -2338,7 +2403,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[32]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +2415,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[32]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +2428,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{32}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CopyResponse) GetEntries() uint64 {
@@ -2392,7 +2457,7 @@ type ChmodRequest struct {
 
 func (x *ChmodRequest) Reset() {
 	*x = ChmodRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[33]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2469,7 @@ func (x *ChmodRequest) String() string {
 func (*ChmodRequest) ProtoMessage() {}
 
 func (x *ChmodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[33]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2482,7 @@ func (x *ChmodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChmodRequest.ProtoReflect.Descriptor instead.
 func (*ChmodRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{33}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ChmodRequest) GetPath() []byte {
@@ -2457,7 +2522,7 @@ type ChmodResponse struct {
 
 func (x *ChmodResponse) Reset() {
 	*x = ChmodResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[34]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2534,7 @@ func (x *ChmodResponse) String() string {
 func (*ChmodResponse) ProtoMessage() {}
 
 func (x *ChmodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[34]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2547,7 @@ func (x *ChmodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChmodResponse.ProtoReflect.Descriptor instead.
 func (*ChmodResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{34}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ChmodResponse) GetChanged() uint64 {
@@ -2504,7 +2569,7 @@ type ChownRequest struct {
 
 func (x *ChownRequest) Reset() {
 	*x = ChownRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[35]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2581,7 @@ func (x *ChownRequest) String() string {
 func (*ChownRequest) ProtoMessage() {}
 
 func (x *ChownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[35]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2594,7 @@ func (x *ChownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChownRequest.ProtoReflect.Descriptor instead.
 func (*ChownRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{35}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ChownRequest) GetPath() []byte {
@@ -2569,7 +2634,7 @@ type ChownResponse struct {
 
 func (x *ChownResponse) Reset() {
 	*x = ChownResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[36]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2581,7 +2646,7 @@ func (x *ChownResponse) String() string {
 func (*ChownResponse) ProtoMessage() {}
 
 func (x *ChownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[36]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2594,7 +2659,7 @@ func (x *ChownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChownResponse.ProtoReflect.Descriptor instead.
 func (*ChownResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{36}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ChownResponse) GetChanged() uint64 {
@@ -2616,7 +2681,7 @@ type SymlinkRequest struct {
 
 func (x *SymlinkRequest) Reset() {
 	*x = SymlinkRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[37]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2693,7 @@ func (x *SymlinkRequest) String() string {
 func (*SymlinkRequest) ProtoMessage() {}
 
 func (x *SymlinkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[37]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2706,7 @@ func (x *SymlinkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SymlinkRequest.ProtoReflect.Descriptor instead.
 func (*SymlinkRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{37}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SymlinkRequest) GetTarget() []byte {
@@ -2680,7 +2745,7 @@ type SymlinkResponse struct {
 
 func (x *SymlinkResponse) Reset() {
 	*x = SymlinkResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[38]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +2757,7 @@ func (x *SymlinkResponse) String() string {
 func (*SymlinkResponse) ProtoMessage() {}
 
 func (x *SymlinkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[38]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +2770,7 @@ func (x *SymlinkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SymlinkResponse.ProtoReflect.Descriptor instead.
 func (*SymlinkResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{38}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{39}
 }
 
 type ReadlinkRequest struct {
@@ -2718,7 +2783,7 @@ type ReadlinkRequest struct {
 
 func (x *ReadlinkRequest) Reset() {
 	*x = ReadlinkRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[39]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2730,7 +2795,7 @@ func (x *ReadlinkRequest) String() string {
 func (*ReadlinkRequest) ProtoMessage() {}
 
 func (x *ReadlinkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[39]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2743,7 +2808,7 @@ func (x *ReadlinkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadlinkRequest.ProtoReflect.Descriptor instead.
 func (*ReadlinkRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{39}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReadlinkRequest) GetPath() []byte {
@@ -2769,7 +2834,7 @@ type ReadlinkResponse struct {
 
 func (x *ReadlinkResponse) Reset() {
 	*x = ReadlinkResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[40]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2781,7 +2846,7 @@ func (x *ReadlinkResponse) String() string {
 func (*ReadlinkResponse) ProtoMessage() {}
 
 func (x *ReadlinkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[40]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2794,7 +2859,7 @@ func (x *ReadlinkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadlinkResponse.ProtoReflect.Descriptor instead.
 func (*ReadlinkResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{40}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReadlinkResponse) GetTarget() []byte {
@@ -2820,7 +2885,7 @@ type GlobRequest struct {
 
 func (x *GlobRequest) Reset() {
 	*x = GlobRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[41]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +2897,7 @@ func (x *GlobRequest) String() string {
 func (*GlobRequest) ProtoMessage() {}
 
 func (x *GlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[41]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,7 +2910,7 @@ func (x *GlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobRequest.ProtoReflect.Descriptor instead.
 func (*GlobRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{41}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GlobRequest) GetPath() []byte {
@@ -2901,7 +2966,7 @@ type GlobResponse struct {
 
 func (x *GlobResponse) Reset() {
 	*x = GlobResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[42]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +2978,7 @@ func (x *GlobResponse) String() string {
 func (*GlobResponse) ProtoMessage() {}
 
 func (x *GlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[42]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +2991,7 @@ func (x *GlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobResponse.ProtoReflect.Descriptor instead.
 func (*GlobResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{42}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GlobResponse) GetEntries() []*FileInfo {
@@ -2971,7 +3036,7 @@ type SearchRequest struct {
 
 func (x *SearchRequest) Reset() {
 	*x = SearchRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[43]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2983,7 +3048,7 @@ func (x *SearchRequest) String() string {
 func (*SearchRequest) ProtoMessage() {}
 
 func (x *SearchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[43]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2996,7 +3061,7 @@ func (x *SearchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
 func (*SearchRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{43}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SearchRequest) GetPath() []byte {
@@ -3108,7 +3173,7 @@ type SearchMatch struct {
 
 func (x *SearchMatch) Reset() {
 	*x = SearchMatch{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[44]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3120,7 +3185,7 @@ func (x *SearchMatch) String() string {
 func (*SearchMatch) ProtoMessage() {}
 
 func (x *SearchMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[44]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3133,7 +3198,7 @@ func (x *SearchMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchMatch.ProtoReflect.Descriptor instead.
 func (*SearchMatch) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{44}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SearchMatch) GetPath() []byte {
@@ -3220,7 +3285,7 @@ type SearchResponse struct {
 
 func (x *SearchResponse) Reset() {
 	*x = SearchResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[45]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3297,7 @@ func (x *SearchResponse) String() string {
 func (*SearchResponse) ProtoMessage() {}
 
 func (x *SearchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[45]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3310,7 @@ func (x *SearchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
 func (*SearchResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{45}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SearchResponse) GetMatches() []*SearchMatch {
@@ -3300,7 +3365,7 @@ type WatchEvents struct {
 
 func (x *WatchEvents) Reset() {
 	*x = WatchEvents{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[46]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3312,7 +3377,7 @@ func (x *WatchEvents) String() string {
 func (*WatchEvents) ProtoMessage() {}
 
 func (x *WatchEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[46]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3325,7 +3390,7 @@ func (x *WatchEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvents.ProtoReflect.Descriptor instead.
 func (*WatchEvents) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{46}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *WatchEvents) GetEvents() []*WatchEvent {
@@ -3346,7 +3411,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[47]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3423,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[47]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3436,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{47}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WatchEvent) GetKind() WatchKind {
@@ -3404,7 +3469,7 @@ type PingRequest struct {
 
 func (x *PingRequest) Reset() {
 	*x = PingRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[48]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3481,7 @@ func (x *PingRequest) String() string {
 func (*PingRequest) ProtoMessage() {}
 
 func (x *PingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[48]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3494,7 @@ func (x *PingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingRequest.ProtoReflect.Descriptor instead.
 func (*PingRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{48}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PingRequest) GetPayload() []byte {
@@ -3452,7 +3517,7 @@ type PingResponse struct {
 
 func (x *PingResponse) Reset() {
 	*x = PingResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[49]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3464,7 +3529,7 @@ func (x *PingResponse) String() string {
 func (*PingResponse) ProtoMessage() {}
 
 func (x *PingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[49]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3477,7 +3542,7 @@ func (x *PingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingResponse.ProtoReflect.Descriptor instead.
 func (*PingResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{49}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PingResponse) GetPayload() []byte {
@@ -3526,7 +3591,7 @@ type ProbeStreamRequest struct {
 
 func (x *ProbeStreamRequest) Reset() {
 	*x = ProbeStreamRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[50]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3538,7 +3603,7 @@ func (x *ProbeStreamRequest) String() string {
 func (*ProbeStreamRequest) ProtoMessage() {}
 
 func (x *ProbeStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[50]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3551,7 +3616,7 @@ func (x *ProbeStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeStreamRequest.ProtoReflect.Descriptor instead.
 func (*ProbeStreamRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{50}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ProbeStreamRequest) GetPayload() []byte {
@@ -3570,7 +3635,7 @@ type ProbeStreamResponse struct {
 
 func (x *ProbeStreamResponse) Reset() {
 	*x = ProbeStreamResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[51]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3582,7 +3647,7 @@ func (x *ProbeStreamResponse) String() string {
 func (*ProbeStreamResponse) ProtoMessage() {}
 
 func (x *ProbeStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[51]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3595,7 +3660,7 @@ func (x *ProbeStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeStreamResponse.ProtoReflect.Descriptor instead.
 func (*ProbeStreamResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{51}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ProbeStreamResponse) GetEchoed() []byte {
@@ -3615,7 +3680,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3627,7 +3692,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3640,7 +3705,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{52}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ConfigureRequest) GetConfig() *GuestConfig {
@@ -3658,7 +3723,7 @@ type ConfigureResponse struct {
 
 func (x *ConfigureResponse) Reset() {
 	*x = ConfigureResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3670,7 +3735,7 @@ func (x *ConfigureResponse) String() string {
 func (*ConfigureResponse) ProtoMessage() {}
 
 func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3683,7 +3748,7 @@ func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{53}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{54}
 }
 
 // KillAll ends every process in the sandbox but the agent.
@@ -3695,7 +3760,7 @@ type KillAllRequest struct {
 
 func (x *KillAllRequest) Reset() {
 	*x = KillAllRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3707,7 +3772,7 @@ func (x *KillAllRequest) String() string {
 func (*KillAllRequest) ProtoMessage() {}
 
 func (x *KillAllRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3720,7 +3785,7 @@ func (x *KillAllRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillAllRequest.ProtoReflect.Descriptor instead.
 func (*KillAllRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{54}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{55}
 }
 
 type KillAllResponse struct {
@@ -3732,7 +3797,7 @@ type KillAllResponse struct {
 
 func (x *KillAllResponse) Reset() {
 	*x = KillAllResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3744,7 +3809,7 @@ func (x *KillAllResponse) String() string {
 func (*KillAllResponse) ProtoMessage() {}
 
 func (x *KillAllResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3757,7 +3822,7 @@ func (x *KillAllResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillAllResponse.ProtoReflect.Descriptor instead.
 func (*KillAllResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{55}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *KillAllResponse) GetKilled() uint32 {
@@ -3777,7 +3842,7 @@ type QuiesceRequest struct {
 
 func (x *QuiesceRequest) Reset() {
 	*x = QuiesceRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3789,7 +3854,7 @@ func (x *QuiesceRequest) String() string {
 func (*QuiesceRequest) ProtoMessage() {}
 
 func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3802,7 +3867,7 @@ func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceRequest.ProtoReflect.Descriptor instead.
 func (*QuiesceRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{56}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{57}
 }
 
 type QuiesceResponse struct {
@@ -3814,7 +3879,7 @@ type QuiesceResponse struct {
 
 func (x *QuiesceResponse) Reset() {
 	*x = QuiesceResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[57]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +3891,7 @@ func (x *QuiesceResponse) String() string {
 func (*QuiesceResponse) ProtoMessage() {}
 
 func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[57]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +3904,7 @@ func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceResponse.ProtoReflect.Descriptor instead.
 func (*QuiesceResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{57}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *QuiesceResponse) GetAdopted() bool {
@@ -3862,7 +3927,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[58]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3874,7 +3939,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[58]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3887,7 +3952,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{58}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Error) GetCode() string {
@@ -3932,7 +3997,7 @@ const file_agentbox_guest_v1_guest_proto_rawDesc = "" +
 	"\fwall_time_ns\x18\x05 \x01(\x03R\n" +
 	"wallTimeNs\x12\x12\n" +
 	"\x04seed\x18\x06 \x01(\fR\x04seed\x126\n" +
-	"\x06config\x18\a \x01(\v2\x1e.agentbox.guest.v1.GuestConfigR\x06config\"\xab\x02\n" +
+	"\x06config\x18\a \x01(\v2\x1e.agentbox.guest.v1.GuestConfigR\x06config\"\xe1\x02\n" +
 	"\vGuestConfig\x12!\n" +
 	"\fmemory_limit\x18\x01 \x01(\x03R\vmemoryLimit\x12\x19\n" +
 	"\bmax_pids\x18\x02 \x01(\x03R\amaxPids\x12\x1d\n" +
@@ -3946,7 +4011,11 @@ const file_agentbox_guest_v1_guest_proto_rawDesc = "" +
 	"max_queued\x18\b \x01(\rR\tmaxQueued\x12\x1b\n" +
 	"\tring_size\x18\t \x01(\x03R\bringSize\x12&\n" +
 	"\x0fallow_new_privs\x18\n" +
-	" \x01(\bR\rallowNewPrivs\"\xa6\x01\n" +
+	" \x01(\bR\rallowNewPrivs\x124\n" +
+	"\anetwork\x18\v \x01(\v2\x1a.agentbox.guest.v1.NetworkR\anetwork\";\n" +
+	"\aNetwork\x12\x1a\n" +
+	"\bresolver\x18\x01 \x01(\bR\bresolver\x12\x14\n" +
+	"\x05ports\x18\x02 \x03(\rR\x05ports\"\xa6\x01\n" +
 	"\n" +
 	"HelloReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1f\n" +
@@ -4244,94 +4313,96 @@ func file_agentbox_guest_v1_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_agentbox_guest_v1_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agentbox_guest_v1_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_agentbox_guest_v1_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_agentbox_guest_v1_guest_proto_goTypes = []any{
 	(Outcome)(0),                // 0: agentbox.guest.v1.Outcome
 	(WatchKind)(0),              // 1: agentbox.guest.v1.WatchKind
 	(*Hello)(nil),               // 2: agentbox.guest.v1.Hello
 	(*GuestConfig)(nil),         // 3: agentbox.guest.v1.GuestConfig
-	(*HelloReply)(nil),          // 4: agentbox.guest.v1.HelloReply
-	(*ExecRequest)(nil),         // 5: agentbox.guest.v1.ExecRequest
-	(*AttachRequest)(nil),       // 6: agentbox.guest.v1.AttachRequest
-	(*ExecResult)(nil),          // 7: agentbox.guest.v1.ExecResult
-	(*ExecInfo)(nil),            // 8: agentbox.guest.v1.ExecInfo
-	(*Started)(nil),             // 9: agentbox.guest.v1.Started
-	(*Gap)(nil),                 // 10: agentbox.guest.v1.Gap
-	(*Resize)(nil),              // 11: agentbox.guest.v1.Resize
-	(*ListExecsRequest)(nil),    // 12: agentbox.guest.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),   // 13: agentbox.guest.v1.ListExecsResponse
-	(*WaitExecRequest)(nil),     // 14: agentbox.guest.v1.WaitExecRequest
-	(*WaitExecResponse)(nil),    // 15: agentbox.guest.v1.WaitExecResponse
-	(*SignalExecRequest)(nil),   // 16: agentbox.guest.v1.SignalExecRequest
-	(*SignalExecResponse)(nil),  // 17: agentbox.guest.v1.SignalExecResponse
-	(*RemoveExecRequest)(nil),   // 18: agentbox.guest.v1.RemoveExecRequest
-	(*RemoveExecResponse)(nil),  // 19: agentbox.guest.v1.RemoveExecResponse
-	(*FileInfo)(nil),            // 20: agentbox.guest.v1.FileInfo
-	(*StatRequest)(nil),         // 21: agentbox.guest.v1.StatRequest
-	(*StatResponse)(nil),        // 22: agentbox.guest.v1.StatResponse
-	(*ListRequest)(nil),         // 23: agentbox.guest.v1.ListRequest
-	(*ListResponse)(nil),        // 24: agentbox.guest.v1.ListResponse
-	(*MkdirRequest)(nil),        // 25: agentbox.guest.v1.MkdirRequest
-	(*MkdirResponse)(nil),       // 26: agentbox.guest.v1.MkdirResponse
-	(*MoveRequest)(nil),         // 27: agentbox.guest.v1.MoveRequest
-	(*MoveResponse)(nil),        // 28: agentbox.guest.v1.MoveResponse
-	(*RemoveRequest)(nil),       // 29: agentbox.guest.v1.RemoveRequest
-	(*RemoveResponse)(nil),      // 30: agentbox.guest.v1.RemoveResponse
-	(*Skipped)(nil),             // 31: agentbox.guest.v1.Skipped
-	(*SkippedList)(nil),         // 32: agentbox.guest.v1.SkippedList
-	(*CopyRequest)(nil),         // 33: agentbox.guest.v1.CopyRequest
-	(*CopyResponse)(nil),        // 34: agentbox.guest.v1.CopyResponse
-	(*ChmodRequest)(nil),        // 35: agentbox.guest.v1.ChmodRequest
-	(*ChmodResponse)(nil),       // 36: agentbox.guest.v1.ChmodResponse
-	(*ChownRequest)(nil),        // 37: agentbox.guest.v1.ChownRequest
-	(*ChownResponse)(nil),       // 38: agentbox.guest.v1.ChownResponse
-	(*SymlinkRequest)(nil),      // 39: agentbox.guest.v1.SymlinkRequest
-	(*SymlinkResponse)(nil),     // 40: agentbox.guest.v1.SymlinkResponse
-	(*ReadlinkRequest)(nil),     // 41: agentbox.guest.v1.ReadlinkRequest
-	(*ReadlinkResponse)(nil),    // 42: agentbox.guest.v1.ReadlinkResponse
-	(*GlobRequest)(nil),         // 43: agentbox.guest.v1.GlobRequest
-	(*GlobResponse)(nil),        // 44: agentbox.guest.v1.GlobResponse
-	(*SearchRequest)(nil),       // 45: agentbox.guest.v1.SearchRequest
-	(*SearchMatch)(nil),         // 46: agentbox.guest.v1.SearchMatch
-	(*SearchResponse)(nil),      // 47: agentbox.guest.v1.SearchResponse
-	(*WatchEvents)(nil),         // 48: agentbox.guest.v1.WatchEvents
-	(*WatchEvent)(nil),          // 49: agentbox.guest.v1.WatchEvent
-	(*PingRequest)(nil),         // 50: agentbox.guest.v1.PingRequest
-	(*PingResponse)(nil),        // 51: agentbox.guest.v1.PingResponse
-	(*ProbeStreamRequest)(nil),  // 52: agentbox.guest.v1.ProbeStreamRequest
-	(*ProbeStreamResponse)(nil), // 53: agentbox.guest.v1.ProbeStreamResponse
-	(*ConfigureRequest)(nil),    // 54: agentbox.guest.v1.ConfigureRequest
-	(*ConfigureResponse)(nil),   // 55: agentbox.guest.v1.ConfigureResponse
-	(*KillAllRequest)(nil),      // 56: agentbox.guest.v1.KillAllRequest
-	(*KillAllResponse)(nil),     // 57: agentbox.guest.v1.KillAllResponse
-	(*QuiesceRequest)(nil),      // 58: agentbox.guest.v1.QuiesceRequest
-	(*QuiesceResponse)(nil),     // 59: agentbox.guest.v1.QuiesceResponse
-	(*Error)(nil),               // 60: agentbox.guest.v1.Error
+	(*Network)(nil),             // 4: agentbox.guest.v1.Network
+	(*HelloReply)(nil),          // 5: agentbox.guest.v1.HelloReply
+	(*ExecRequest)(nil),         // 6: agentbox.guest.v1.ExecRequest
+	(*AttachRequest)(nil),       // 7: agentbox.guest.v1.AttachRequest
+	(*ExecResult)(nil),          // 8: agentbox.guest.v1.ExecResult
+	(*ExecInfo)(nil),            // 9: agentbox.guest.v1.ExecInfo
+	(*Started)(nil),             // 10: agentbox.guest.v1.Started
+	(*Gap)(nil),                 // 11: agentbox.guest.v1.Gap
+	(*Resize)(nil),              // 12: agentbox.guest.v1.Resize
+	(*ListExecsRequest)(nil),    // 13: agentbox.guest.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),   // 14: agentbox.guest.v1.ListExecsResponse
+	(*WaitExecRequest)(nil),     // 15: agentbox.guest.v1.WaitExecRequest
+	(*WaitExecResponse)(nil),    // 16: agentbox.guest.v1.WaitExecResponse
+	(*SignalExecRequest)(nil),   // 17: agentbox.guest.v1.SignalExecRequest
+	(*SignalExecResponse)(nil),  // 18: agentbox.guest.v1.SignalExecResponse
+	(*RemoveExecRequest)(nil),   // 19: agentbox.guest.v1.RemoveExecRequest
+	(*RemoveExecResponse)(nil),  // 20: agentbox.guest.v1.RemoveExecResponse
+	(*FileInfo)(nil),            // 21: agentbox.guest.v1.FileInfo
+	(*StatRequest)(nil),         // 22: agentbox.guest.v1.StatRequest
+	(*StatResponse)(nil),        // 23: agentbox.guest.v1.StatResponse
+	(*ListRequest)(nil),         // 24: agentbox.guest.v1.ListRequest
+	(*ListResponse)(nil),        // 25: agentbox.guest.v1.ListResponse
+	(*MkdirRequest)(nil),        // 26: agentbox.guest.v1.MkdirRequest
+	(*MkdirResponse)(nil),       // 27: agentbox.guest.v1.MkdirResponse
+	(*MoveRequest)(nil),         // 28: agentbox.guest.v1.MoveRequest
+	(*MoveResponse)(nil),        // 29: agentbox.guest.v1.MoveResponse
+	(*RemoveRequest)(nil),       // 30: agentbox.guest.v1.RemoveRequest
+	(*RemoveResponse)(nil),      // 31: agentbox.guest.v1.RemoveResponse
+	(*Skipped)(nil),             // 32: agentbox.guest.v1.Skipped
+	(*SkippedList)(nil),         // 33: agentbox.guest.v1.SkippedList
+	(*CopyRequest)(nil),         // 34: agentbox.guest.v1.CopyRequest
+	(*CopyResponse)(nil),        // 35: agentbox.guest.v1.CopyResponse
+	(*ChmodRequest)(nil),        // 36: agentbox.guest.v1.ChmodRequest
+	(*ChmodResponse)(nil),       // 37: agentbox.guest.v1.ChmodResponse
+	(*ChownRequest)(nil),        // 38: agentbox.guest.v1.ChownRequest
+	(*ChownResponse)(nil),       // 39: agentbox.guest.v1.ChownResponse
+	(*SymlinkRequest)(nil),      // 40: agentbox.guest.v1.SymlinkRequest
+	(*SymlinkResponse)(nil),     // 41: agentbox.guest.v1.SymlinkResponse
+	(*ReadlinkRequest)(nil),     // 42: agentbox.guest.v1.ReadlinkRequest
+	(*ReadlinkResponse)(nil),    // 43: agentbox.guest.v1.ReadlinkResponse
+	(*GlobRequest)(nil),         // 44: agentbox.guest.v1.GlobRequest
+	(*GlobResponse)(nil),        // 45: agentbox.guest.v1.GlobResponse
+	(*SearchRequest)(nil),       // 46: agentbox.guest.v1.SearchRequest
+	(*SearchMatch)(nil),         // 47: agentbox.guest.v1.SearchMatch
+	(*SearchResponse)(nil),      // 48: agentbox.guest.v1.SearchResponse
+	(*WatchEvents)(nil),         // 49: agentbox.guest.v1.WatchEvents
+	(*WatchEvent)(nil),          // 50: agentbox.guest.v1.WatchEvent
+	(*PingRequest)(nil),         // 51: agentbox.guest.v1.PingRequest
+	(*PingResponse)(nil),        // 52: agentbox.guest.v1.PingResponse
+	(*ProbeStreamRequest)(nil),  // 53: agentbox.guest.v1.ProbeStreamRequest
+	(*ProbeStreamResponse)(nil), // 54: agentbox.guest.v1.ProbeStreamResponse
+	(*ConfigureRequest)(nil),    // 55: agentbox.guest.v1.ConfigureRequest
+	(*ConfigureResponse)(nil),   // 56: agentbox.guest.v1.ConfigureResponse
+	(*KillAllRequest)(nil),      // 57: agentbox.guest.v1.KillAllRequest
+	(*KillAllResponse)(nil),     // 58: agentbox.guest.v1.KillAllResponse
+	(*QuiesceRequest)(nil),      // 59: agentbox.guest.v1.QuiesceRequest
+	(*QuiesceResponse)(nil),     // 60: agentbox.guest.v1.QuiesceResponse
+	(*Error)(nil),               // 61: agentbox.guest.v1.Error
 }
 var file_agentbox_guest_v1_guest_proto_depIdxs = []int32{
 	3,  // 0: agentbox.guest.v1.Hello.config:type_name -> agentbox.guest.v1.GuestConfig
-	8,  // 1: agentbox.guest.v1.HelloReply.execs:type_name -> agentbox.guest.v1.ExecInfo
-	0,  // 2: agentbox.guest.v1.ExecResult.outcome:type_name -> agentbox.guest.v1.Outcome
-	7,  // 3: agentbox.guest.v1.ExecInfo.result:type_name -> agentbox.guest.v1.ExecResult
-	8,  // 4: agentbox.guest.v1.ListExecsResponse.execs:type_name -> agentbox.guest.v1.ExecInfo
-	8,  // 5: agentbox.guest.v1.WaitExecResponse.info:type_name -> agentbox.guest.v1.ExecInfo
-	20, // 6: agentbox.guest.v1.StatResponse.info:type_name -> agentbox.guest.v1.FileInfo
-	20, // 7: agentbox.guest.v1.ListResponse.entries:type_name -> agentbox.guest.v1.FileInfo
-	31, // 8: agentbox.guest.v1.SkippedList.first:type_name -> agentbox.guest.v1.Skipped
-	32, // 9: agentbox.guest.v1.CopyResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
-	20, // 10: agentbox.guest.v1.GlobResponse.entries:type_name -> agentbox.guest.v1.FileInfo
-	32, // 11: agentbox.guest.v1.GlobResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
-	46, // 12: agentbox.guest.v1.SearchResponse.matches:type_name -> agentbox.guest.v1.SearchMatch
-	32, // 13: agentbox.guest.v1.SearchResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
-	49, // 14: agentbox.guest.v1.WatchEvents.events:type_name -> agentbox.guest.v1.WatchEvent
-	1,  // 15: agentbox.guest.v1.WatchEvent.kind:type_name -> agentbox.guest.v1.WatchKind
-	20, // 16: agentbox.guest.v1.WatchEvent.info:type_name -> agentbox.guest.v1.FileInfo
-	3,  // 17: agentbox.guest.v1.ConfigureRequest.config:type_name -> agentbox.guest.v1.GuestConfig
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	4,  // 1: agentbox.guest.v1.GuestConfig.network:type_name -> agentbox.guest.v1.Network
+	9,  // 2: agentbox.guest.v1.HelloReply.execs:type_name -> agentbox.guest.v1.ExecInfo
+	0,  // 3: agentbox.guest.v1.ExecResult.outcome:type_name -> agentbox.guest.v1.Outcome
+	8,  // 4: agentbox.guest.v1.ExecInfo.result:type_name -> agentbox.guest.v1.ExecResult
+	9,  // 5: agentbox.guest.v1.ListExecsResponse.execs:type_name -> agentbox.guest.v1.ExecInfo
+	9,  // 6: agentbox.guest.v1.WaitExecResponse.info:type_name -> agentbox.guest.v1.ExecInfo
+	21, // 7: agentbox.guest.v1.StatResponse.info:type_name -> agentbox.guest.v1.FileInfo
+	21, // 8: agentbox.guest.v1.ListResponse.entries:type_name -> agentbox.guest.v1.FileInfo
+	32, // 9: agentbox.guest.v1.SkippedList.first:type_name -> agentbox.guest.v1.Skipped
+	33, // 10: agentbox.guest.v1.CopyResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
+	21, // 11: agentbox.guest.v1.GlobResponse.entries:type_name -> agentbox.guest.v1.FileInfo
+	33, // 12: agentbox.guest.v1.GlobResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
+	47, // 13: agentbox.guest.v1.SearchResponse.matches:type_name -> agentbox.guest.v1.SearchMatch
+	33, // 14: agentbox.guest.v1.SearchResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
+	50, // 15: agentbox.guest.v1.WatchEvents.events:type_name -> agentbox.guest.v1.WatchEvent
+	1,  // 16: agentbox.guest.v1.WatchEvent.kind:type_name -> agentbox.guest.v1.WatchKind
+	21, // 17: agentbox.guest.v1.WatchEvent.info:type_name -> agentbox.guest.v1.FileInfo
+	3,  // 18: agentbox.guest.v1.ConfigureRequest.config:type_name -> agentbox.guest.v1.GuestConfig
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_agentbox_guest_v1_guest_proto_init() }
@@ -4345,7 +4416,7 @@ func file_agentbox_guest_v1_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentbox_guest_v1_guest_proto_rawDesc), len(file_agentbox_guest_v1_guest_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   59,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -21,7 +21,7 @@ func commands() map[string]program {
 		":": status(0), "true": status(0), "false": status(1),
 		"sh": cmdShell, "bash": cmdShell, "exec": cmdRest, "nohup": cmdRest, "setsid": cmdRest, "command": cmdRest,
 		"eval": cmdEval, "exit": cmdExit, "cd": cmdCd, "export": cmdExport, "unset": cmdUnset, "trap": cmdTrap, "wait": cmdWait, "read": cmdRead,
-		"test": cmdTest, "[": cmdTest, "kill": cmdKill, "echod": cmdEchod, "sleep": cmdSleep,
+		"test": cmdTest, "[": cmdTest, "kill": cmdKill, "echod": cmdEchod, "netcat": cmdNetcat, "sleep": cmdSleep,
 		"echo": cmdEcho, "printf": cmdPrintf, "cat": cmdCat, "seq": cmdSeq, "yes": cmdYes, "head": cmdHead, "wc": cmdWc, "tr": cmdTr,
 		"env": cmdEnv, "pwd": cmdPwd, "id": cmdID, "whoami": cmdWhoami, "hostname": cmdHostname, "uname": cmdUname,
 		"stty": cmdStty, "tty": cmdTTY,

@@ -18,9 +18,10 @@ import (
 
 var _ agent.Ports = (*System)(nil)
 
-// listener is a port on which a process waits.
+// listener is a port on which a process waits, or the agent.
 type listener struct {
-	owner *proc
+	owner *proc           // nil: the agent
+	ctx   context.Context // ends when nobody waits any more
 	queue chan *socket
 }
 
@@ -29,6 +30,9 @@ func (s *System) Listening(_ context.Context, limit int) (list []*guestv1.Listen
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for port, l := range s.ports {
+		if l.owner == nil {
+			continue
+		}
 		list = append(list, &guestv1.ListeningPort{
 			Address: "127.0.0.1", Port: uint32(port), Uid: l.owner.cred.uid,
 			Pid: int32(l.owner.pid), Process: []byte(l.owner.argv[0]),
@@ -50,7 +54,7 @@ func (s *System) Dial(ctx context.Context, port uint16) (agent.PortConn, error) 
 	select {
 	case l.queue <- theirs:
 		return ours, nil
-	case <-l.owner.ctx.Done():
+	case <-l.ctx.Done():
 		return nil, fmt.Errorf("connect: %w", syscall.ECONNREFUSED)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -112,7 +116,7 @@ func cmdEchod(p *proc, argv []string) int {
 	if err != nil {
 		return p.fail(2, "echod: bad port '%s'", argv[1])
 	}
-	l := &listener{owner: p, queue: make(chan *socket)}
+	l := &listener{owner: p, ctx: p.ctx, queue: make(chan *socket)}
 	if !p.sys.listen(uint16(port), l) {
 		return p.fail(1, "echod: address already in use")
 	}

@@ -1,0 +1,154 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+var (
+	errIdle = errors.New("no byte moved for too long")
+	// errClient is wrapped by errors of the client's connection, to tell them from
+	// the server's.
+	errClient = errors.New("the client closed the connection")
+)
+
+// watchdog calls fire, once, when nothing happened for the limit.
+type watchdog struct {
+	limit time.Duration
+	fire  func()
+	last  atomic.Int64 // nanoseconds since base
+	base  time.Time
+	timer *time.Timer
+}
+
+func newWatchdog(limit time.Duration, fire func()) *watchdog {
+	w := &watchdog{limit: limit, fire: fire, base: time.Now()}
+	w.timer = time.AfterFunc(limit, w.look)
+	return w
+}
+
+func (w *watchdog) touch() { w.last.Store(int64(time.Since(w.base))) }
+
+func (w *watchdog) look() {
+	if left := w.limit - (time.Since(w.base) - time.Duration(w.last.Load())); left > 0 {
+		w.timer.Reset(left)
+		return
+	}
+	w.fire()
+}
+
+func (w *watchdog) stop() { w.timer.Stop() }
+
+// clientConn is the sandbox's end.
+type clientConn struct {
+	net.Conn
+	watch *watchdog
+}
+
+func (c *clientConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.watch.touch()
+	}
+	return n, ofClient(err)
+}
+
+func (c *clientConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if n > 0 {
+		c.watch.touch()
+	}
+	return n, ofClient(err)
+}
+
+// ofClient marks errors but ends and deadlines, which readers compare.
+func ofClient(err error) error {
+	if err == nil || err == io.EOF || errors.Is(err, os.ErrDeadlineExceeded) { //nolint:errorlint // readers compare, too
+		return err
+	}
+	return fmt.Errorf("%w: %w", errClient, err)
+}
+
+func (c *clientConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+// upstream is a connection to a server. It counts and slows down what goes over
+// it.
+type upstream struct {
+	net.Conn
+	ctx      context.Context // ends the waiting
+	meter    *meter
+	watch    *watchdog
+	addr     netip.AddrPort
+	up, down atomic.Int64
+}
+
+func (u *upstream) Read(p []byte) (int, error) {
+	n, err := u.Conn.Read(p)
+	if n <= 0 {
+		return n, err
+	}
+	u.watch.touch()
+	u.down.Add(int64(n))
+	if over := u.meter.take(u.ctx, u.meter.down, n); over != nil {
+		return 0, over
+	}
+	return n, err
+}
+
+func (u *upstream) Write(p []byte) (int, error) {
+	done := 0
+	for done < len(p) {
+		part := p[done:min(len(p), done+bufferSize)]
+		if err := u.meter.take(u.ctx, u.meter.up, len(part)); err != nil {
+			return done, err
+		}
+		n, err := u.Conn.Write(part)
+		done += n
+		u.up.Add(int64(n))
+		u.watch.touch()
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+func (u *upstream) CloseWrite() error { return closeWrite(u.Conn) }
+
+// closeWrite ends one direction, or both if the connection knows only that.
+func closeWrite(c net.Conn) error {
+	if cw, ok := c.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return c.Close()
+}
+
+// abort ends a connection so that the other end does not take it for the end of
+// what was sent.
+func abort(c net.Conn) {
+	if l, ok := c.(interface{ SetLinger(sec int) error }); ok {
+		_ = l.SetLinger(0)
+	}
+	c.Close()
+}
+
+// drain takes what still comes until the deadline.
+func drain(r io.Reader) { _, _ = io.CopyN(io.Discard, r, lingerBytes) }
+
+func setReadDeadline(c net.Conn, d time.Duration) {
+	var at time.Time
+	if d > 0 {
+		at = time.Now().Add(d)
+	}
+	_ = c.SetReadDeadline(at)
+}
+
+// interrupt makes whoever reads the connection return.
+func interrupt(c net.Conn) { _ = c.SetReadDeadline(time.Unix(1, 0)) }

@@ -1,0 +1,352 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"agentbox/internal/egress/policy"
+)
+
+// forward judges a request, sends it to the server and passes the answer on.
+func (w *web) forward(req *http.Request, t policy.Target) bool {
+	ctx, f := w.s.begin(w.ctx, w.kind, t)
+	defer w.record(f)
+	f.rec.Method, f.rec.Path, f.rec.Intercepted = clip(req.Method), clip(pathOf(req.URL)), w.scheme == "https"
+	if r := w.judgeRequest(f, req); r != nil {
+		return w.refuse(f, req, r)
+	}
+	x := &exchange{web: w, f: f, req: req, old: !req.ProtoAtLeast(1, 1)}
+	x.body = newRequestBody(x)
+	x.gone = &watcher{web: w, cancel: f.cancel}
+	defer context.AfterFunc(ctx, func() { abort(w.client.conn.Conn) })()
+	resp, err := w.roundTripper().RoundTrip(x.outgoing(ctx))
+	defer x.count()
+	if err != nil {
+		return x.failed(ctx, err)
+	}
+	defer resp.Body.Close()
+	f.rec.Status = resp.StatusCode
+	return x.answer(ctx, resp)
+}
+
+// judgeRequest decides on a request before anything is resolved.
+func (w *web) judgeRequest(f *flow, req *http.Request) *refusal {
+	if r := w.room(); r != nil {
+		return r
+	}
+	p := w.s.Policy()
+	v := p.Request(f.target, w.scheme, req.Method, pathOf(req.URL))
+	f.rec.Rule = v.Rule
+	switch {
+	case v.Allow && req.Method == http.MethodTrace && w.scheme == "https":
+		// The answer would show the secrets that were put into the request.
+		return denyHost(CodeRequest, f.target.Host(), "TRACE is not passed on")
+	case v.Allow:
+		return nil
+	case p.Connect(f.target).Allow:
+		return denyHost(CodeRequest, f.target.Host(), v.Reason)
+	}
+	w.s.asks.add(f.target)
+	return denyHost(CodeHost, f.target.Host(), v.Reason)
+}
+
+// exchange is one request and its answer.
+type exchange struct {
+	*web
+	f    *flow
+	req  *http.Request
+	old  bool // of HTTP/1.0
+	body *requestBody
+	gone *watcher
+
+	up       *upstream // the connection that carried it; nil before there is one
+	up0, dn0 int64     // what it had carried before
+}
+
+type flowKey struct{}
+
+// outgoing is the request as the server gets it.
+func (x *exchange) outgoing(ctx context.Context) *http.Request {
+	req, h := x.req, x.req.Header.Clone()
+	upgrade, trailers := wantsWebSocket(h) && !x.old, hasToken(h["Te"], "trailers")
+	dropHops(h)
+	if upgrade {
+		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
+	}
+	if trailers {
+		h["Te"] = []string{"trailers"}
+	}
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = []string{""} // or net/http would send its own
+	}
+	if x.scheme == "https" && x.p.o.Secrets != nil {
+		x.p.o.Secrets.Inject(x.s, x.f.target.Host(), h)
+	}
+	out := &http.Request{
+		Method: req.Method, Header: h, Host: hostOf(x.f.target, x.scheme), ProtoMajor: 1, ProtoMinor: 1,
+		URL: &url.URL{
+			Scheme: x.scheme, Host: x.f.target.String(),
+			Path: req.URL.Path, RawPath: req.URL.RawPath, RawQuery: req.URL.RawQuery, ForceQuery: req.URL.ForceQuery,
+		},
+		ContentLength: req.ContentLength, TransferEncoding: req.TransferEncoding, Trailer: req.Trailer,
+		Body: http.NoBody,
+	}
+	if req.RequestURI == "*" {
+		out.URL.Path, out.URL.Opaque = "", "*"
+	}
+	// A transport that keeps the connection sends the body also when the answer
+	// came instead of "continue".
+	out.Close = x.body.first
+	if req.ContentLength != 0 {
+		out.Body = x.body
+	} else {
+		x.body.ended()
+	}
+	ctx = context.WithValue(ctx, flowKey{}, x.f)
+	return out.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:        x.gotConn,
+		Got1xxResponse: x.interim,
+	}))
+}
+
+// hostOf is the Host of a target: the port is left out where it goes without
+// saying, as clients do.
+func hostOf(t policy.Target, scheme string) string {
+	if scheme == "http" && t.Port != 80 || scheme == "https" && t.Port != 443 {
+		return t.String()
+	}
+	if t.Addr.Is6() {
+		return "[" + t.Addr.String() + "]"
+	}
+	return t.Host()
+}
+
+func (x *exchange) gotConn(i httptrace.GotConnInfo) {
+	conn := i.Conn
+	if c, ok := conn.(*tls.Conn); ok {
+		conn = c.NetConn()
+	}
+	if up, ok := conn.(*upstream); ok {
+		x.up, x.up0, x.dn0 = up, up.up.Load(), up.down.Load()
+		x.f.rec.Addr = up.addr.Addr()
+	}
+}
+
+// count notes what the request moved.
+func (x *exchange) count() {
+	if x.up != nil {
+		x.f.rec.BytesUp, x.f.rec.BytesDown = x.up.up.Load()-x.up0, x.up.down.Load()-x.dn0
+	}
+}
+
+// roundTripper sends requests. Each connection of a client has its own, so that
+// connections to servers are never shared between sandboxes.
+func (w *web) roundTripper() http.RoundTripper {
+	if w.transport == nil {
+		w.transport = &http.Transport{
+			DialContext: w.dialHTTP, DialTLSContext: w.dialTLS,
+			DisableCompression:     true,
+			MaxIdleConns:           4,
+			IdleConnTimeout:        30 * time.Second,
+			ResponseHeaderTimeout:  w.p.o.Timeouts.Idle * 3 / 4, // so that the client is told before it is cut off
+			ExpectContinueTimeout:  time.Second,
+			MaxResponseHeaderBytes: maxAnswerHead,
+			ReadBufferSize:         16 << 10,
+			TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1
+		}
+	}
+	return w.transport
+}
+
+// dialHTTP connects for the transport, whose context does not end with the
+// request's.
+func (w *web) dialHTTP(ctx context.Context, _, _ string) (net.Conn, error) {
+	if up := w.ready; up != nil {
+		w.ready = nil
+		return up, nil
+	}
+	f, ok := ctx.Value(flowKey{}).(*flow)
+	if !ok {
+		return nil, errors.New("dial for a request: it has no target")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.ctx, cancel)()
+	up, err := w.dial(ctx, w.ctx, f.target)
+	if err != nil {
+		return nil, err // no nil of a type
+	}
+	return up, nil
+}
+
+func (w *web) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	up, err := w.dialHTTP(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	conn := tls.Client(up, &tls.Config{ServerName: w.target.Host(), RootCAs: w.p.o.Roots, MinVersion: tls.VersionTLS12})
+	ctx, cancel := context.WithTimeout(ctx, w.p.o.Timeouts.Head)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		up.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// failed answers a request that got no answer.
+func (x *exchange) failed(ctx context.Context, err error) bool {
+	x.gone.stop()
+	clean := x.body.stop()
+	switch {
+	case errors.Is(x.body.failure(), errSlow):
+		x.refuse(x.f, x.req, deny(http.StatusRequestTimeout, CodeTimeout, "The body of the request came too slowly", ""))
+		return false
+	case context.Cause(ctx) != nil || errors.Is(err, errClient) || x.body.failure() != nil:
+		x.f.fail(ctx, err)
+		x.broken = true
+		return false
+	}
+	return x.refuse(x.f, x.req, failure("Proxy error: ", CodeForward, x.f.target.Host(), err)) && clean
+}
+
+// interim passes an answer before the answer on, such as 103. The client is told
+// to continue only when the body is wanted.
+func (x *exchange) interim(code int, h textproto.MIMEHeader) error {
+	if code == http.StatusContinue || x.old {
+		return nil
+	}
+	head := http.Header(h).Clone()
+	dropHops(head)
+	return x.writeInterim(code, head)
+}
+
+func (w *web) writeInterim(code int, h http.Header) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.answered {
+		return nil
+	}
+	fmt.Fprintf(w.w, "HTTP/1.1 %d %s\r\n", code, http.StatusText(code))
+	_ = h.Write(w.w) // errors stay in the writer
+	_, _ = w.w.WriteString("\r\n")
+	return w.w.Flush()
+}
+
+// answer passes the answer on. It reports whether the client may send another
+// request.
+func (x *exchange) answer(ctx context.Context, resp *http.Response) bool {
+	x.gone.answered()
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return x.upgraded(ctx, resp)
+	}
+	keep := !x.req.Close && !x.old && x.body.atEnd()
+	bodiless := x.req.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
+	chunked := !bodiless && resp.ContentLength < 0 && !x.old
+	if err := x.writeHead(resp, bodiless, chunked, keep); err != nil {
+		return x.cutOff(ctx, err)
+	}
+	if !bodiless {
+		if err := x.copyBody(resp, chunked); err != nil {
+			return x.cutOff(ctx, err)
+		}
+	}
+	x.gone.stop()
+	clean := x.body.stop()
+	x.linger = x.linger || !clean
+	return keep && clean
+}
+
+// cutOff ends the connection in the middle of an answer.
+func (x *exchange) cutOff(ctx context.Context, err error) bool {
+	x.f.fail(ctx, err)
+	x.broken = true
+	x.gone.stop()
+	x.body.stop()
+	return false
+}
+
+func (x *exchange) writeHead(resp *http.Response, bodiless, chunked, keep bool) error {
+	h := resp.Header
+	dropHops(h)
+	switch {
+	case resp.StatusCode == http.StatusNoContent || chunked || !bodiless && resp.ContentLength < 0:
+		h.Del("Content-Length")
+	case !bodiless:
+		h.Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
+	}
+	if chunked {
+		h.Set("Transfer-Encoding", "chunked")
+		var names []string
+		for name := range resp.Trailer {
+			names = append(names, name)
+		}
+		if slices.Sort(names); len(names) > 0 {
+			h.Set("Trailer", strings.Join(names, ", "))
+		}
+	}
+	if !keep {
+		h.Set("Connection", "close")
+	}
+	_, phrase, _ := strings.Cut(resp.Status, " ")
+	x.mu.Lock()
+	x.answered = true
+	x.mu.Unlock()
+	fmt.Fprintf(x.w, "HTTP/1.1 %03d %s\r\n", resp.StatusCode, phrase)
+	_ = h.Write(x.w) // errors stay in the writer
+	_, _ = x.w.WriteString("\r\n")
+	return x.w.Flush()
+}
+
+// copyBody passes the body on, each part as it comes: events and slow downloads
+// do not wait for a buffer to fill.
+func (x *exchange) copyBody(resp *http.Response, chunked bool) error {
+	var to io.Writer = x.w
+	if chunked {
+		to = httputil.NewChunkedWriter(x.w)
+	}
+	buf := buffers.Get().(*[bufferSize]byte)
+	defer buffers.Put(buf)
+	for {
+		n, err := resp.Body.Read(buf[:])
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return err
+			}
+			if err := x.w.Flush(); err != nil {
+				return err
+			}
+		}
+		switch {
+		case err == io.EOF: //nolint:errorlint // a wrapped one is no end
+			return x.endBody(resp, to, chunked)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+func (x *exchange) endBody(resp *http.Response, to io.Writer, chunked bool) error {
+	if !chunked {
+		return nil
+	}
+	if err := to.(io.Closer).Close(); err != nil {
+		return err
+	}
+	_ = resp.Trailer.Write(x.w) // errors stay in the writer
+	_, _ = x.w.WriteString("\r\n")
+	return x.w.Flush()
+}

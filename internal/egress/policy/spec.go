@@ -1,0 +1,105 @@
+package policy
+
+import (
+	"fmt"
+
+	"agentbox/internal/sandbox"
+)
+
+// Spec is a policy as callers write it and as it is stored.
+type Spec struct {
+	// Mode; "" is Allowlist if there are entries and None if there are none.
+	Mode Mode
+	// Allow has the entries of an allow-list, at most [MaxEntries]:
+	//
+	//	python                       a preset, see [Presets]
+	//	api.example.com              a host, on ports 80 and 443
+	//	*.example.com                one or more labels below it, never example.com itself
+	//	api.example.com:8443         a port of its own; *.example.com:8443 as well
+	//	intranet.                    a host without a dot has one at its end
+	//	192.0.2.1, [2001:db8::1]:22  an address, with or without a port
+	//	192.0.2.0/24:5432            a range; [2001:db8::/32]:5432
+	//	GET,HEAD https://api.example.com/v1/*
+	//	                             requests: methods (* for all), a scheme or
+	//	                             none, a host, a path or none; * at the end
+	//	                             of the path stands for anything
+	//
+	// A range or an address is for those who ask for an address; a name that
+	// resolves into it is not allowed by it. "localhost" is taken and leads
+	// nowhere.
+	Allow []string
+}
+
+// Bounds of a Spec.
+const (
+	MaxEntries = 1000
+	// MaxEntry is the length of an entry in bytes: a name of 253, a path, methods.
+	MaxEntry = 512
+)
+
+// Compile checks and compiles a Spec. Its errors are *sandbox.InvalidError that
+// name "network.mode", "network.allow" or the entry, "network.allow[3]".
+func Compile(s Spec) (*Policy, error) {
+	if s.Mode == "" {
+		s.Mode = None
+		if len(s.Allow) > 0 {
+			s.Mode = Allowlist
+		}
+	}
+	switch {
+	case s.Mode != None && s.Mode != Allowlist && s.Mode != Full:
+		return nil, &sandbox.InvalidError{Field: "network.mode", Value: fmt.Sprintf("%.64s", s.Mode), Allowed: "none, allowlist or full"}
+	case s.Mode != Allowlist && len(s.Allow) > 0:
+		return nil, &sandbox.InvalidError{Field: "network.allow", Value: fmt.Sprint(len(s.Allow)), Allowed: "no entries with the mode " + string(s.Mode)}
+	case len(s.Allow) > MaxEntries:
+		return nil, &sandbox.InvalidError{Field: "network.allow", Value: fmt.Sprint(len(s.Allow)), Allowed: fmt.Sprintf("at most %d entries", MaxEntries)}
+	}
+	p := &Policy{mode: s.Mode, names: map[string][]rule{}, below: map[string][]rule{}}
+	for i, entry := range s.Allow {
+		if err := p.addEntry(entry); err != nil {
+			return nil, &sandbox.InvalidError{
+				Field: fmt.Sprintf("network.allow[%d]", i), Value: fmt.Sprintf("%.64s", entry),
+				Allowed: forms + " (" + err.Error() + ")",
+			}
+		}
+	}
+	return p, nil
+}
+
+// forms are what an entry may look like, for people.
+const forms = "a preset, a host, *.host, host:port, an address, a range or \"METHODS host/path\""
+
+// addEntry adds what one entry allows.
+func (p *Policy) addEntry(text string) error {
+	if len(text) > MaxEntry {
+		return fmt.Errorf("it has more than %d bytes", MaxEntry)
+	}
+	hosts, ok := Preset(text)
+	if !ok {
+		return p.addHost(text, "")
+	}
+	for _, h := range hosts {
+		if err := p.addHost(h, text+": "); err != nil {
+			return fmt.Errorf("%s in it: %w", h, err)
+		}
+	}
+	return nil
+}
+
+// addHost adds an entry that is no preset; before stands in the rule's text.
+func (p *Policy) addHost(text, before string) error {
+	e, err := parseEntry(text)
+	if err != nil {
+		return err
+	}
+	r := rule{text: before + e.String(), ports: e.ports(), requests: e.requests}
+	switch {
+	case e.prefix.IsValid():
+		p.ranges = append(p.ranges, rangeRule{e.prefix, r})
+	case e.below:
+		p.below[e.name] = append(p.below[e.name], r)
+	default:
+		p.names[e.name] = append(p.names[e.name], r)
+	}
+	return nil
+}

@@ -1,0 +1,311 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/guest"
+)
+
+// Loopback is the sandbox's own network, on which the agent waits for programs.
+type Loopback interface {
+	// Listen waits for TCP connections. Programs that set SO_REUSEADDR can still
+	// bind the port on all addresses.
+	Listen(at netip.AddrPort) (Listener, error)
+	// ListenPacket waits for UDP datagrams.
+	ListenPacket(at netip.AddrPort) (net.PacketConn, error)
+	// UseResolver makes programs ask a name server at the address, or, if that is
+	// not valid, none. What a user has configured stays.
+	UseResolver(at netip.Addr) error
+}
+
+// Listener takes connections of programs.
+type Listener interface {
+	Accept() (PortConn, error)
+	Close() error
+}
+
+// ProxyAddr is where programs in a sandbox with a network find the proxy.
+var ProxyAddr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 3128)
+
+const (
+	// maxRefusals is how many connections are told why they are refused at once;
+	// others are just ended.
+	maxRefusals = 16
+	// refusalTime is how long who was refused may take to read why, and
+	// refusalRead how much of what it sends meanwhile is taken: an end with unread
+	// bytes would be a reset, which can overtake the answer.
+	refusalTime = time.Second
+	refusalRead = 64 << 10
+)
+
+// outside lets programs reach what is outside of the sandbox, which the host
+// decides. It outlives sessions.
+type outside struct {
+	loopback Loopback // nil: there is none
+
+	configuring sync.Mutex // one configuration at a time
+
+	mu        sync.Mutex
+	tunnel    *guest.Tunnel // of the session; nil: nobody is there
+	proxy     Listener      // nil: the sandbox has no network
+	resolver  *resolver     // nil: none
+	programs  map[PortConn]struct{}
+	refusals  int
+	undecided bool // nothing was configured yet: files may be there from before
+}
+
+func newOutside(l Loopback) *outside {
+	return &outside{loopback: l, programs: map[PortConn]struct{}{}, undecided: true}
+}
+
+// configure gives the sandbox a network, or takes it away.
+func (o *outside) configure(c *guestv1.Network) error {
+	if o.loopback == nil {
+		if c != nil {
+			return errNoPorts
+		}
+		return nil
+	}
+	o.configuring.Lock()
+	defer o.configuring.Unlock()
+	o.mu.Lock()
+	proxy, r, undecided := o.proxy, o.resolver, o.undecided
+	o.undecided = false
+	o.mu.Unlock()
+	var err error
+	switch {
+	case c != nil && proxy == nil:
+		err = o.open()
+	case c == nil && proxy != nil:
+		o.close()
+	}
+	if r != nil && c.GetResolver() && slices.Equal(r.ports, resolverPorts(c)) {
+		return err
+	}
+	if r != nil {
+		r.close()
+		o.setResolver(nil)
+	}
+	if r != nil || c.GetResolver() || undecided {
+		err = errors.Join(err, o.resolve(c))
+	}
+	return err
+}
+
+// open waits for clients of the proxy.
+func (o *outside) open() error {
+	l, err := o.loopback.Listen(ProxyAddr)
+	if err != nil {
+		return fmt.Errorf("open the proxy of the sandbox: %w", err)
+	}
+	o.mu.Lock()
+	o.proxy = l
+	o.mu.Unlock()
+	go o.accept(l, guest.TunnelHead{Kind: guest.TunnelProxy})
+	return nil
+}
+
+// close ends the proxy and all connections.
+func (o *outside) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.proxy != nil {
+		_ = o.proxy.Close()
+		o.proxy = nil
+	}
+	for c := range o.programs {
+		abort(c)
+	}
+}
+
+// resolve begins to answer questions for names, or sees to it that nobody asks.
+func (o *outside) resolve(c *guestv1.Network) error {
+	if !c.GetResolver() {
+		return o.loopback.UseResolver(netip.Addr{})
+	}
+	r, err := newResolver(o, resolverPorts(c))
+	if err != nil {
+		return fmt.Errorf("open the resolver of the sandbox: %w", err)
+	}
+	o.setResolver(r)
+	return o.loopback.UseResolver(resolverAddr.Addr())
+}
+
+func (o *outside) setResolver(r *resolver) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.resolver = r
+}
+
+// accept takes connections until l is closed.
+func (o *outside) accept(l Listener, h guest.TunnelHead) {
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(acceptPause) // such as too many open files
+			continue
+		}
+		if why := o.enter(c); why != "" {
+			o.refuse(c, why)
+			continue
+		}
+		go o.carry(c, h)
+	}
+}
+
+// acceptPause is how long a listener rests when a connection can't be taken.
+const acceptPause = 50 * time.Millisecond
+
+// What a program is told that can't reach the outside.
+var (
+	whyNoHost = "agentbox: no daemon is connected to this sandbox just now; try again"
+	whyFull   = fmt.Sprintf("agentbox: the sandbox has its %d connections to the outside already; close some", guest.MaxTunnelConns)
+)
+
+// enter takes a place among the connections; why tells that there is none.
+// Connections that have ended hold their place until the host let go of them.
+func (o *outside) enter(c PortConn) (why string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.tunnel == nil:
+		return whyNoHost
+	case len(o.programs) >= guest.MaxTunnelConns, o.tunnel.Held() >= guest.MaxTunnelConns+guest.MaxTunnelNames:
+		return whyFull
+	}
+	o.programs[c] = struct{}{}
+	return ""
+}
+
+func (o *outside) leave(c PortConn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.programs, c)
+}
+
+// carry passes bytes between a program and the host.
+func (o *outside) carry(c PortConn, h guest.TunnelHead) {
+	defer o.leave(c)
+	out, err := o.dial(h)
+	if err != nil {
+		o.refuse(c, whyNoHost)
+		return
+	}
+	defer out.Close()
+	defer c.Close()
+	pass(out, c)
+}
+
+func (o *outside) dial(h guest.TunnelHead) (*guest.TunnelConn, error) {
+	o.mu.Lock()
+	t := o.tunnel
+	o.mu.Unlock()
+	if t == nil {
+		return nil, guest.Errorf(errdefs.ErrUnavailable, "no host is connected")
+	}
+	return t.Open(h)
+}
+
+// refuse tells a program why it is refused, in the words of the proxy's protocol,
+// and ends the connection. It does not wait for that.
+func (o *outside) refuse(c PortConn, why string) {
+	o.mu.Lock()
+	told := o.refusals < maxRefusals
+	if told {
+		o.refusals++
+	}
+	o.mu.Unlock()
+	if !told {
+		abort(c)
+		return
+	}
+	go func() {
+		defer func() {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.refusals--
+		}()
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(refusalTime))
+		_, err := fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s\n", len(why)+1, why)
+		if err == nil && c.CloseWrite() == nil {
+			_, _ = io.CopyN(io.Discard, c, refusalRead)
+		}
+	}()
+}
+
+// mayResolve asks the host about a name.
+func (o *outside) mayResolve(ctx context.Context, name string) (bool, error) {
+	c, err := o.dial(guest.TunnelHead{Kind: guest.TunnelName, Name: name})
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, c.Reset)()
+	_ = c.CloseWrite() // so that an end is one
+	var answer [1]byte
+	if _, err := io.ReadFull(c, answer[:]); err != nil {
+		return false, err
+	}
+	return answer[0] == 1, nil
+}
+
+// serve answers /tunnel: it takes over the stream until the session ends or
+// another tunnel takes the place of this one.
+func (o *outside) serve(w http.ResponseWriter, r *http.Request) {
+	err := mustUpgrade(r)
+	if o.loopback == nil {
+		err = errNoPorts
+	}
+	if err != nil {
+		guest.WriteError(w, err)
+		return
+	}
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		guest.WriteError(w, err)
+		return
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, switching); err != nil {
+		return
+	}
+	t, err := guest.NewTunnel(conn, rw.Reader, false)
+	if err != nil {
+		return
+	}
+	defer t.Close()
+	if old := o.use(t, nil); old != nil {
+		_ = old.Close()
+	}
+	t.Begin()
+	<-t.Done()
+	o.use(nil, t)
+}
+
+// use makes t the tunnel, if instead is nil or is the tunnel now, and returns the
+// one before.
+func (o *outside) use(t, instead *guest.Tunnel) (old *guest.Tunnel) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if instead != nil && o.tunnel != instead {
+		return nil
+	}
+	old, o.tunnel = o.tunnel, t
+	return old
+}
