@@ -96,7 +96,7 @@ func (u *upstream) Read(p []byte) (int, error) {
 	}
 	u.watch.touch()
 	u.down.Add(int64(n))
-	if over := u.meter.take(u.ctx, u.meter.down, n); over != nil {
+	if over := u.meter.take(u.ctx, &u.meter.down, n); over != nil {
 		return 0, over
 	}
 	return n, err
@@ -106,7 +106,7 @@ func (u *upstream) Write(p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
 		part := p[done:min(len(p), done+bufferSize)]
-		if err := u.meter.take(u.ctx, u.meter.up, len(part)); err != nil {
+		if err := u.meter.take(u.ctx, &u.meter.up, len(part)); err != nil {
 			return done, err
 		}
 		n, err := u.Conn.Write(part)

@@ -81,8 +81,12 @@ var errBytes = errors.New("the sandbox has used up the bytes that it may transfe
 // meter counts and slows down what a session transfers.
 type meter struct {
 	limit    int64 // 0: none
-	used     atomic.Int64
-	up, down *rate.Limiter // nil: no bound
+	up, down direction
+}
+
+type direction struct {
+	bytes atomic.Int64
+	rate  *rate.Limiter // nil: no bound
 }
 
 func newMeter(l Limits) *meter {
@@ -90,23 +94,27 @@ func newMeter(l Limits) *meter {
 	if l.BytesPerSecond > 0 {
 		// At least one buffer goes at once, or nothing would ever.
 		burst := int(max(bufferSize, min(l.BytesPerSecond, 1<<20)))
-		m.up = rate.NewLimiter(rate.Limit(l.BytesPerSecond), burst)
-		m.down = rate.NewLimiter(rate.Limit(l.BytesPerSecond), burst)
+		m.up.rate = rate.NewLimiter(rate.Limit(l.BytesPerSecond), burst)
+		m.down.rate = rate.NewLimiter(rate.Limit(l.BytesPerSecond), burst)
 	}
 	return m
 }
 
+// used is what went in both directions.
+func (m *meter) used() int64 { return m.up.bytes.Load() + m.down.bytes.Load() }
+
 // exhausted reports whether no byte is left.
-func (m *meter) exhausted() bool { return m.limit > 0 && m.used.Load() >= m.limit }
+func (m *meter) exhausted() bool { return m.limit > 0 && m.used() >= m.limit }
 
 // take counts n bytes of a direction and waits until they may go.
-func (m *meter) take(ctx context.Context, r *rate.Limiter, n int) error {
-	if used := m.used.Add(int64(n)); m.limit > 0 && used > m.limit {
+func (m *meter) take(ctx context.Context, d *direction, n int) error {
+	d.bytes.Add(int64(n))
+	if m.limit > 0 && m.used() > m.limit {
 		return errBytes
 	}
-	for r != nil && n > 0 {
-		part := min(n, r.Burst())
-		if err := r.WaitN(ctx, part); err != nil {
+	for d.rate != nil && n > 0 {
+		part := min(n, d.rate.Burst())
+		if err := d.rate.WaitN(ctx, part); err != nil {
 			return err
 		}
 		n -= part

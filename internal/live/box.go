@@ -27,6 +27,7 @@ type Box struct {
 
 	mu      sync.Mutex
 	session *client.Session
+	out     bool                // the session has a tunnel
 	kills   map[string]int64    // out-of-memory kills when an exec began, by its id, until it is judged
 	ooms    map[string]struct{} // execs that were found to be such a kill
 }
@@ -95,7 +96,7 @@ func (b *Box) Renew(ctx context.Context, c Config, epoch uint64) error {
 }
 
 func (b *Box) connect(ctx context.Context, epoch uint64, c Config) error {
-	o := client.Options{SandboxID: b.ID, Hostname: ids.Short(b.ID), Epoch: epoch, Config: c.guest()}
+	o := client.Options{SandboxID: b.ID, Hostname: ids.Short(b.ID), Epoch: epoch, Config: c.guest(), Tunnel: c.Tunnel}
 	conn, err := b.host.rt.Attach(ctx, b.ID)
 	if err != nil {
 		return fmt.Errorf("connect to the sandbox's agent: %w", err)
@@ -106,7 +107,7 @@ func (b *Box) connect(ctx context.Context, epoch uint64, c Config) error {
 	}
 	b.mu.Lock()
 	old := b.session
-	b.session = s
+	b.session, b.out = s, c.Tunnel != nil
 	b.mu.Unlock()
 	if old != nil {
 		_ = old.Close() // it has ended: what it says no longer matters
@@ -131,14 +132,27 @@ func (b *Box) own(ctx context.Context, spec Spec) error {
 	return nil
 }
 
-// Reconfigure tells the agent what it must know anew; what runs goes on.
+// Reconfigure tells the agent what it must know anew; what runs goes on. Calls
+// must not overlap.
 func (b *Box) Reconfigure(ctx context.Context, c Config) error {
-	if err := b.Session().Configure(ctx, c.guest()); err != nil {
+	b.mu.Lock()
+	s, out := b.session, b.out
+	b.mu.Unlock()
+	if err := s.Configure(ctx, c.guest()); err != nil {
 		return err
+	}
+	if c.Tunnel != nil && !out {
+		if err := s.ServeTunnel(ctx, c.Tunnel); err != nil {
+			return err
+		}
+		out = true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.limits = c.Limits
+	if b.session == s {
+		b.out = out
+	}
 	return nil
 }
 

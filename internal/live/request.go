@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/guest/client"
 	"agentbox/internal/image"
 	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
@@ -63,6 +64,10 @@ type Config struct {
 	Env           []string // the whole environment
 	// Execs run at once; more wait. 0: sandbox.MaxExecs.
 	Execs int
+	// Tunnel is the way to the outside; nil: there is none. Resolver: programs
+	// that take no proxy have it, too.
+	Tunnel   client.Tunnel
+	Resolver bool
 }
 
 func (c *Config) guest() *guestv1.GuestConfig {
@@ -73,6 +78,9 @@ func (c *Config) guest() *guestv1.GuestConfig {
 	}
 	for _, e := range c.Env {
 		g.Env = append(g.Env, []byte(e))
+	}
+	if c.Tunnel != nil {
+		g.Network = &guestv1.Network{Resolver: c.Resolver}
 	}
 	return g
 }

@@ -76,6 +76,8 @@ type Options struct {
 	// Volumes are storage that outlives sandboxes. Nil: there are none.
 	Volumes Volumes
 	Policy  Policy
+	// Egress is the way to the network. Nil: there is none.
+	Egress Egress
 	// Memory tells how much memory the host can still give and how much it has,
 	// in bytes. Nil: nobody is refused for it.
 	Memory func() (available, total int64, err error)
@@ -113,6 +115,7 @@ type Manager struct {
 func Open(ctx context.Context, o Options) (*Manager, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Meter = cmp.Or[Meter](o.Meter, noMeter{})
+	o.Egress = cmp.Or[Egress](o.Egress, noEgress{})
 	m := &Manager{opts: o, policy: o.Policy.withDefaults(), log: o.Log, wake: make(chan struct{}, 1), flights: map[ownedID]*flight{}}
 	m.creates = make(chan struct{}, cmp.Or(o.Policy.Creates, goruntime.NumCPU()))
 	m.index.init()

@@ -164,6 +164,7 @@ type plan struct {
 	idle, lifetime time.Duration
 	onIdle         sandbox.OnIdle
 	storage        bool // the tenant's
+	network        sandbox.Network
 }
 
 func (m *Manager) plan(r sandbox.CreateRequest) (plan, error) {
@@ -173,6 +174,9 @@ func (m *Manager) plan(r sandbox.CreateRequest) (plan, error) {
 		return p, err
 	}
 	if err := m.policy.checkPorts(r.Ports); err != nil {
+		return p, err
+	}
+	if p.network, err = m.network(r.Network); err != nil {
 		return p, err
 	}
 	if len(r.Volumes) > 0 && m.opts.Volumes == nil {

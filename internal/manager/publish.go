@@ -91,12 +91,13 @@ func (m *Manager) serve(b *box, open []*ports.Forward) {
 }
 
 // halt takes what runs of a sandbox: the caller ends it, and what comes of that
-// is by order. Its ports are free again.
+// is by order. Its ports are free again, its connections to the network end.
 func (m *Manager) halt(b *box) *live.Box {
 	b.mu.Lock()
 	l, open := b.live, b.forwards
 	b.live, b.forwards = nil, nil
 	b.mu.Unlock()
+	m.opts.Egress.Shut(b.uid())
 	if err := closeAll(open); err != nil {
 		m.log.Warn("stop listening for a sandbox", "sandbox", b.snapshot().Short, "error", err)
 	}

@@ -163,7 +163,11 @@ func (m *Manager) startLive(ctx context.Context, sb *sandbox.Sandbox) (*live.Box
 	if _, _, err := m.acquire(ctx, sb); err != nil {
 		return nil, err
 	}
-	return m.host.Start(ctx, sb.UID, m.config(sb), sb.Epoch)
+	l, err := m.host.Start(ctx, sb.UID, m.config(sb), sb.Epoch)
+	if err != nil {
+		m.opts.Egress.Shut(sb.UID)
+	}
+	return l, err
 }
 
 // nextEpoch numbers the session that is about to begin.
@@ -171,7 +175,10 @@ func nextEpoch(sb *sandbox.Sandbox) { sb.Epoch++ }
 
 // config is what the agent of a sandbox must know.
 func (m *Manager) config(sb *sandbox.Sandbox) live.Config {
-	return live.Config{Limits: sb.Limits, User: sb.User, Workdir: sb.Workdir, Env: sb.Env, Execs: m.policy.Execs}
+	return live.Config{
+		Limits: sb.Limits, User: sb.User, Workdir: sb.Workdir, Env: sb.Env, Execs: m.policy.Execs,
+		Tunnel: m.wayOut(sb), Resolver: sb.Network.Resolver,
+	}
 }
 
 // settle finds out what became of a sandbox that could not be stopped or started

@@ -18,6 +18,8 @@ type CreateRequest struct {
 	// Env is added to the image's environment, "NAME=value".
 	Env           []string
 	User, Workdir string // instead of the image's
+	// Network is what the sandbox may reach.
+	Network Network
 	// Ports of the sandbox that are to be had on the host's loopback interface.
 	Ports []Port
 	// Volumes of the owner that the sandbox sees.

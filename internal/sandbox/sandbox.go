@@ -44,6 +44,9 @@ type Sandbox struct {
 	Tenant               string
 	Storage, DropStorage bool
 
+	// Network is what the sandbox may reach. Its mode is set.
+	Network Network
+
 	// Ports lead from the host's loopback interface into the sandbox while it
 	// runs.
 	Ports []Port

@@ -11,16 +11,18 @@ import (
 	"iter"
 	"net/netip"
 	"strings"
+
+	"agentbox/internal/sandbox"
 )
 
 // Mode is how much of the network a sandbox has.
-type Mode string
+type Mode = sandbox.NetworkMode
 
 // Modes of a policy.
 const (
-	None      Mode = "none"      // nothing at all
-	Allowlist Mode = "allowlist" // what Spec.Allow names, and nothing else
-	Full      Mode = "full"      // every public name and address, on every port
+	None      = sandbox.NetworkNone
+	Allowlist = sandbox.NetworkAllowlist
+	Full      = sandbox.NetworkFull
 )
 
 // Policy is a compiled [Spec]. It does not change, so any number of goroutines

@@ -7,28 +7,7 @@ import (
 )
 
 // Spec is a policy as callers write it and as it is stored.
-type Spec struct {
-	// Mode; "" is Allowlist if there are entries and None if there are none.
-	Mode Mode
-	// Allow has the entries of an allow-list, at most [MaxEntries]:
-	//
-	//	python                       a preset, see [Presets]
-	//	api.example.com              a host, on ports 80 and 443
-	//	*.example.com                one or more labels below it, never example.com itself
-	//	api.example.com:8443         a port of its own; *.example.com:8443 as well
-	//	intranet.                    a host without a dot has one at its end
-	//	192.0.2.1, [2001:db8::1]:22  an address, with or without a port
-	//	192.0.2.0/24:5432            a range; [2001:db8::/32]:5432
-	//	GET,HEAD https://api.example.com/v1/*
-	//	                             requests: methods (* for all), a scheme or
-	//	                             none, a host, a path or none; * at the end
-	//	                             of the path stands for anything
-	//
-	// A range or an address is for those who ask for an address; a name that
-	// resolves into it is not allowed by it. "localhost" is taken and leads
-	// nowhere.
-	Allow []string
-}
+type Spec = sandbox.Network
 
 // Bounds of a Spec.
 const (

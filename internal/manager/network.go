@@ -1,0 +1,181 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	"agentbox/internal/guest/client"
+	"agentbox/internal/sandbox"
+)
+
+// Egress is the way of sandboxes to the network.
+type Egress interface {
+	// Check refuses a network that can't be had.
+	Check(n sandbox.Network) error
+	// Open gives a sandbox its way out. One that it has goes on, under n.
+	Open(uid, owner string, n sandbox.Network) client.Tunnel
+	// Set changes what a sandbox that has a way may reach. With cut, connections
+	// end that are not allowed any more.
+	Set(uid string, n sandbox.Network, cut bool) error
+	// Shut ends all connections of a sandbox, which may have none.
+	Shut(uid string)
+	// Requests are the hosts that a sandbox was denied; Dismiss takes one off the
+	// list, or reports NotFound.
+	Requests(uid string) []sandbox.NetworkRequest
+	Dismiss(uid, request string) error
+	// Transferred are the bytes that went out and came in.
+	Transferred(uid string) (out, in int64)
+}
+
+// noEgress is a server whose sandboxes have no network.
+type noEgress struct{}
+
+func (noEgress) Check(n sandbox.Network) error {
+	if n.On() {
+		return sandbox.Refuse(errdefs.ErrNotImplemented, "this server gives sandboxes no network: network.mode can be none only")
+	}
+	return nil
+}
+func (noEgress) Open(string, string, sandbox.Network) client.Tunnel { return nil }
+func (noEgress) Set(string, sandbox.Network, bool) error            { return nil }
+func (noEgress) Shut(string)                                        {}
+func (noEgress) Requests(string) []sandbox.NetworkRequest           { return nil }
+func (noEgress) Dismiss(string, string) error                       { return errdefs.ErrNotFound }
+func (noEgress) Transferred(string) (out, in int64)                 { return 0, 0 }
+
+// network is a checked one, with its mode.
+func (m *Manager) network(n sandbox.Network) (sandbox.Network, error) {
+	if err := m.opts.Egress.Check(n); err != nil {
+		return n, err
+	}
+	n.Allow = slices.Clone(n.Allow)
+	switch {
+	case n.Mode != "":
+	case n.On():
+		n.Mode = sandbox.NetworkAllowlist
+	default:
+		n.Mode = sandbox.NetworkNone
+	}
+	return n, nil
+}
+
+// wayOut is that of a sandbox that is about to run or runs; nil: it has none.
+func (m *Manager) wayOut(sb *sandbox.Sandbox) client.Tunnel {
+	if !sb.Network.On() {
+		return nil
+	}
+	return m.opts.Egress.Open(sb.UID, sb.Owner, sb.Network)
+}
+
+// SetNetwork changes what a sandbox may reach, at once for everything new. With
+// cut, connections end that are not allowed any more; they do, too, when there is
+// to be no network. It goes on when ctx ends first.
+func (m *Manager) SetNetwork(ctx context.Context, c sandbox.Caller, id string, n sandbox.Network, cut bool) (sandbox.Sandbox, error) {
+	b, err := m.find(ctx, c, id)
+	if err == nil {
+		n, err = m.network(n)
+	}
+	if err == nil {
+		err = m.detached(ctx, func(ctx context.Context) error {
+			return m.changeNetwork(ctx, b, cut, func(sandbox.Network) (sandbox.Network, error) { return n, nil })
+		})
+	}
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("set the network of the sandbox: %w", err)
+	}
+	return b.snapshot(), nil
+}
+
+// changeNetwork records what a sandbox may reach from now on and lets it hold; or
+// it is again what it was before.
+func (m *Manager) changeNetwork(ctx context.Context, b *box, cut bool, change func(sandbox.Network) (sandbox.Network, error)) error {
+	if err := b.lock(ctx); err != nil {
+		return err
+	}
+	defer b.unlock()
+	if b.isGone() {
+		return b.goneErr()
+	}
+	before := b.snapshot()
+	if before.Status == sandbox.Destroying {
+		return b.stateErr("Sandbox is being destroyed")
+	}
+	rec := before
+	var err error
+	if rec.Network, err = change(before.Network); err != nil {
+		return err
+	}
+	if err := m.save(ctx, b, rec, nil); err != nil {
+		return err
+	}
+	if err := m.applyNetwork(b.work(ctx), b, before.Network, cut); err != nil {
+		return errors.Join(err, m.save(ctx, b, before, nil), m.applyNetwork(context.WithoutCancel(ctx), b, rec.Network, true))
+	}
+	ev := m.event(rec, sandbox.EventUpdate)
+	ev.Reason, ev.Detail = "", "network"
+	m.addEvent(ctx, b, ev)
+	return nil
+}
+
+// applyNetwork lets the recorded network of a sandbox hold. The caller holds b.op.
+func (m *Manager) applyNetwork(ctx context.Context, b *box, before sandbox.Network, cut bool) error {
+	sb := b.snapshot()
+	if b.running() == nil {
+		return nil // it has it when it runs
+	}
+	if err := m.opts.Egress.Set(sb.UID, sb.Network, cut || !sb.Network.On()); err != nil {
+		return err
+	}
+	if before.On() == sb.Network.On() && before.Resolver == sb.Network.Resolver {
+		return nil
+	}
+	return m.inform(ctx, b)
+}
+
+// NetworkRequests are the hosts that a sandbox was denied and nobody decided on
+// since, the oldest first.
+func (m *Manager) NetworkRequests(ctx context.Context, c sandbox.Caller, id string) ([]sandbox.NetworkRequest, error) {
+	b, err := m.find(ctx, c, id)
+	if err != nil {
+		return nil, fmt.Errorf("list the denied hosts: %w", err)
+	}
+	return m.opts.Egress.Requests(b.uid()), nil
+}
+
+// Decide answers a request: the host is allowed from now on, on the port that was
+// asked for, or the request is dismissed. NotFound: there is no such request.
+func (m *Manager) Decide(ctx context.Context, c sandbox.Caller, id, request string, allow bool) (sandbox.Sandbox, error) {
+	b, err := m.find(ctx, c, id)
+	if err == nil && allow {
+		err = m.detached(ctx, func(ctx context.Context) error { return m.allowRequested(ctx, b, request) })
+	} else if err == nil {
+		err = m.opts.Egress.Dismiss(b.uid(), request)
+	}
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("decide on a denied host: %w", err)
+	}
+	return b.snapshot(), nil
+}
+
+func (m *Manager) allowRequested(ctx context.Context, b *box, request string) error {
+	return m.changeNetwork(ctx, b, false, func(n sandbox.Network) (sandbox.Network, error) {
+		all := m.opts.Egress.Requests(b.uid())
+		i := slices.IndexFunc(all, func(r sandbox.NetworkRequest) bool { return r.ID == request })
+		if i < 0 {
+			return n, fmt.Errorf("request %.32q: %w", request, errdefs.ErrNotFound)
+		}
+		host := all[i].Host
+		if !strings.Contains(host, ".") && !strings.Contains(host, ":") {
+			host += "." // a name of one label would be a preset's
+		}
+		n.Allow = append(slices.Clone(n.Allow), net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(int(all[i].Port))))
+		return m.network(n)
+	})
+}
