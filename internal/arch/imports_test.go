@@ -94,7 +94,7 @@ var testMay = []string{"go.uber.org/goleak", "github.com/rogpeppe/go-internal/te
 var testRows = map[string][]string{
 	"agentbox/internal/runtime/gvisor": {"agentbox/internal/runtime/runtimetest", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/image/...", "agentbox/internal/programs"},
 	"agentbox/internal/image/erofs":    {"agentbox/internal/image/erofs/erofstest"},
-	"agentbox/internal/image":          {"agentbox/internal/image/erofs/erofstest", "github.com/google/go-containerregistry/pkg/..."},
+	"agentbox/internal/image":          {"agentbox/internal/egress/dial", "agentbox/internal/image/erofs/erofstest", "github.com/google/go-containerregistry/pkg/..."},
 	"agentbox/internal/egress/dial":    {"golang.org/x/net/dns/dnsmessage"},
 	"agentbox/internal/egress":         {"github.com/coder/websocket"},
 	"agentbox/internal/e2e":            {"github.com/google/go-containerregistry/pkg/...", "modernc.org/sqlite"},

@@ -95,7 +95,7 @@ type Volumes struct {
 
 // Images says which images are pulled.
 type Images struct {
-	Allow []string `key:"allow" doc:"Repositories that a new sandbox's missing image may be pulled from, such as alpine, ghcr.io/team/* or registry:5000/**. Empty: only what an admin pulled, loaded or built."`
+	Allow []string `key:"allow" doc:"Repositories that a new sandbox's missing image may be pulled from, such as alpine, ghcr.io/team/* or registry:5000/**. A registry that a wildcard stands for must have a public address. Empty: only what an admin pulled, loaded or built."`
 }
 
 // Audit bounds the audit log.

@@ -28,23 +28,23 @@ func CheckPatterns(p Patterns) error {
 	return nil
 }
 
-// allow reports whether an image may be pulled.
-func (p Patterns) allow(ref oci.Ref) bool {
+// match gives the pattern by which an image may be pulled.
+func (p Patterns) match(ref oci.Ref) (pattern string, ok bool) {
 	for _, s := range p {
 		for _, repo := range ref.Repositories() {
 			if below, all := strings.CutSuffix(s, "/**"); all {
 				n := strings.Count(below, "/") + 1
 				if parts := strings.SplitN(repo, "/", n+1); len(parts) > n {
 					if ok, err := path.Match(below, strings.Join(parts[:n], "/")); ok && err == nil {
-						return true
+						return s, true
 					}
 				}
 			} else if ok, err := path.Match(s, repo); ok && err == nil {
-				return true
+				return s, true
 			}
 		}
 	}
-	return false
+	return "", false
 }
 
 // Fetcher is a store that gets missing images from their registries, as far as
@@ -53,6 +53,9 @@ type Fetcher struct {
 	*Store
 	Allow Patterns
 	Pull  PullOptions
+	// Dial makes the connections to what the operator did not name; see [named].
+	// nil: the same as all others.
+	Dial Dial
 }
 
 // Acquire is that of the store, after a pull if the image is missing and allowed.
@@ -62,10 +65,18 @@ func (f Fetcher) Acquire(ctx context.Context, name string) (Image, func(), error
 		return img, release, err
 	}
 	ref, bad := oci.ParseRef(name)
-	if bad != nil || HasRecipe(name) || !f.Allow.allow(ref) {
+	if bad != nil || HasRecipe(name) {
 		return img, release, err
 	}
-	if _, err := f.Store.Pull(ctx, name, f.Pull); err != nil {
+	pattern, ok := f.Allow.match(ref)
+	if !ok {
+		return img, release, err
+	}
+	opts := f.Pull
+	if f.Dial != nil {
+		opts.Registry.Dial = f.Dial.except(f.named(ref, pattern))
+	}
+	if _, err := f.Store.Pull(ctx, name, opts); err != nil {
 		return Image{}, nil, err
 	}
 	return f.Store.Acquire(ctx, name)

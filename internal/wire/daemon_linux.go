@@ -19,6 +19,7 @@ import (
 	"agentbox/internal/cli"
 	"agentbox/internal/config"
 	"agentbox/internal/doctor"
+	"agentbox/internal/egress/dial"
 	"agentbox/internal/ids"
 	"agentbox/internal/image"
 	"agentbox/internal/manager"
@@ -181,8 +182,12 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	public, err := dial.New(dial.Options{})
+	if err != nil {
+		return err
+	}
 	d.boxes, err = manager.Open(ctx, manager.Options{
-		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull}, Store: d.store, Volumes: d.vols, Policy: allowed, Log: d.hooks.Log, Meter: d.meter,
+		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull, Dial: public.DialContext}, Store: d.store, Volumes: d.vols, Policy: allowed, Log: d.hooks.Log, Meter: d.meter,
 		Memory: func() (available, total int64, err error) {
 			m := doctor.HostMemory()
 			return m.Available, m.Total, nil

@@ -47,6 +47,9 @@ func (e *ResolveError) reason() string {
 	return "the resolver failed"
 }
 
+// Timeout makes it a timeout for those who ask as they ask a net.Error.
+func (e *ResolveError) Timeout() bool { return late(e.Err) }
+
 func (e *ResolveError) noSuch() bool {
 	var dns *net.DNSError
 	return errors.As(e.Err, &dns) && dns.IsNotFound
@@ -78,6 +81,9 @@ func (e *ConnectError) Error() string {
 	}
 	return "connect to " + e.Target.String() + ": " + reason
 }
+
+// Timeout makes it a timeout for those who ask as they ask a net.Error.
+func (e *ConnectError) Timeout() bool { return late(e.Err) }
 
 // Unwrap gives the class and the cause.
 func (e *ConnectError) Unwrap() []error { return []error{errdefs.ErrUnavailable, e.Err} }

@@ -55,8 +55,11 @@ func parseEntry(s string) (entry, error) {
 // word reports whether an entry looks like a preset. It would be a surprise if a
 // misspelt one were taken for a host.
 func word(s string) bool {
+	if strings.ContainsAny(s, ".:") {
+		return false
+	}
 	t, err := parse(s)
-	return err == nil && t.Name == strings.ToLower(s) && !strings.Contains(s, ".") && !local(t.Name)
+	return err == nil && t.Name == strings.ToLower(s) && !local(t.Name)
 }
 
 // parseHosts reads a host, what is below it, or an address.

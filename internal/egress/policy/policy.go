@@ -77,20 +77,25 @@ func (p *Policy) Connect(t Target) Verdict {
 	if v, done := p.outright(t); done {
 		return v
 	}
-	v := deny("%s is not on the sandbox's allow-list", t.Host())
+	var otherPort bool
+	var some *rule
 	for r := range p.rules(t) {
 		switch {
 		case !r.port(t.Port):
-			if !v.Allow {
-				v = deny("port %d of %s is not on the sandbox's allow-list", t.Port, t.Host())
-			}
+			otherPort = true
 		case r.requests == nil:
 			return Verdict{Allow: true, Rule: r.text}
-		case !v.Allow:
-			v = Verdict{Allow: true, Rule: r.text, SeeRequest: true}
+		case some == nil:
+			some = r
 		}
 	}
-	return v
+	switch {
+	case some != nil:
+		return Verdict{Allow: true, Rule: some.text, SeeRequest: true}
+	case otherPort:
+		return deny("port %d of %s is not on the sandbox's allow-list", t.Port, t.Host())
+	}
+	return deny("%s is not on the sandbox's allow-list", t.Host())
 }
 
 // Request judges one request. Scheme is "http" or "https", path is as the client

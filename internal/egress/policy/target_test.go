@@ -64,6 +64,7 @@ func TestNET14_ParseTarget(t *testing.T) {
 		"allowed.test:", "allowed.test:0", "allowed.test:65536", "allowed.test:99999999999", "allowed.test:-1", "allowed.test:+443", "allowed.test:0443", "allowed.test:0x1bb", "allowed.test: 443", "allowed.test:443 ", "allowed.test:https", "allowed.test:４４３", "allowed.test:443:443", "allowed.test::443", "allowed.test:4_43",
 		"::1", "2001:db8::1", "2001:db8::1:443", "[2001:db8::1", "2001:db8::1]", "[2001:db8::1]443", "[2001:db8::1]:", "[2001:db8::1]:443:1", "[[2001:db8::1]]", "[fe80::1%eth0]", "[fe80::1%25eth0]", "[allowed.test]", "[allowed.test]:443", "[192.0.2.1]", "x[2001:db8::1]",
 		"[::ffff:192.0.2.1]", "[::ffff:c000:201]:443",
+		"\u212aelvin.test", "\u0130.test", "\u017f.test",
 		"xn--.test", "xn--a.test", "xn--allowed-.test", "xn--bcher-kva-.test", "xn--BÜcher.test", "xn--0.test", "xn--www-hia.xn--99999999999",
 	} {
 		got, err := policy.ParseTarget(in, 443)
@@ -84,6 +85,30 @@ func TestNET14_ParseTarget(t *testing.T) {
 	}
 	if got, err := policy.ParseTarget("allowed.test:22", 0); err != nil || got.Port != 22 {
 		t.Errorf("with a port and no default: %s, %v", got, err)
+	}
+}
+
+// TestNET05_Kinds: what looks like an address to any resolver is one in its usual
+// form, or nothing.
+func TestNET05_Kinds(t *testing.T) {
+	for host, want := range map[string]string{
+		"127.0.0.1": "address", "127.255.255.254": "address", "0.0.0.0": "address", "169.254.169.254": "address",
+		"localhost": "name", "LOCALHOST": "name", "localhost.": "name", "foo.localhost": "name", "localhost.localdomain": "name", "loop.lab.test": "name", "metadata.lab.test": "name",
+		"127.1": "", "127.0.1": "", "0": "", "2130706433": "", "017700000001": "", "0x7f000001": "", "0x7F.0.0.1": "", "0177.0.0.1": "", "127.0x0.0.1": "", "127.000.000.001": "", "127.0.0.1.": "", "127。0。0。1": "", "①②⑦.0.0.1": "", "127.0.0.1%20": "",
+		"169.254.43518": "", "169.16689662": "", "2852039166": "", "0xa9fea9fe": "", "0xa9.0xfe.0xa9.0xfe": "", "0251.0376.0251.0376": "", "10.4325381": "", "172097541": "", "0x0a420005": "",
+	} {
+		for _, form := range []string{host, host + ":80"} {
+			target, err := policy.ParseTarget(form, 443)
+			got := "name"
+			if err != nil {
+				got = ""
+			} else if target.Addr.IsValid() {
+				got = "address"
+			}
+			if got != want {
+				t.Errorf("%q is %q, want %q", form, got, want)
+			}
+		}
 	}
 }
 

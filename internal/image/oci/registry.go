@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,6 +29,9 @@ type RegistryOptions struct {
 	// checked, is accepted from. Those of this machine need not be named for
 	// HTTP.
 	Insecure []string
+	// Dial makes the connections, over "tcp" to "host:port", also where redirects
+	// and token services point. nil: to any address.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Keychain knows the credentials. nil: Docker's configuration, with its
 	// credential helpers.
 	Keychain authn.Keychain
@@ -70,7 +74,7 @@ func NewRegistry(opts RegistryOptions) (*Registry, error) {
 	}
 	r := &Registry{opts: opts}
 	var err error
-	r.verified, r.unverified, err = newTransports(opts.CAFile)
+	r.verified, r.unverified, err = newTransports(opts)
 	return r, err
 }
 

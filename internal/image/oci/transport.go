@@ -48,14 +48,17 @@ func isLoopback(hostport string) bool {
 }
 
 // newTransports makes the connections to registries: one that checks
-// certificates against the system's and caFile's, and one that does not.
-func newTransports(caFile string) (verified, unverified *http.Transport, err error) {
+// certificates against the system's and opts.CAFile's, and one that does not.
+func newTransports(opts RegistryOptions) (verified, unverified *http.Transport, err error) {
 	verified = http.DefaultTransport.(*http.Transport).Clone()
 	verified.DisableCompression = true // blobs are taken as they are
 	verified.ResponseHeaderTimeout = time.Minute
 	verified.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	if caFile != "" {
-		if verified.TLSClientConfig.RootCAs, err = certificates(caFile); err != nil {
+	if opts.Dial != nil {
+		verified.DialContext = opts.Dial
+	}
+	if opts.CAFile != "" {
+		if verified.TLSClientConfig.RootCAs, err = certificates(opts.CAFile); err != nil {
 			return nil, nil, err
 		}
 	}
