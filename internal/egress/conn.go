@@ -13,7 +13,8 @@ import (
 )
 
 var (
-	errIdle = errors.New("no byte moved for too long")
+	errSpoke = errors.New("the server spoke before it was asked")
+	errIdle  = errors.New("no byte moved for too long")
 	// errClient is wrapped by errors of the client's connection, to tell them from
 	// the server's.
 	errClient = errors.New("the client closed the connection")
@@ -87,12 +88,18 @@ type upstream struct {
 	watch    *watchdog
 	addr     netip.AddrPort
 	up, down atomic.Int64
+	// mute: nothing may come before something was sent. The HTTP transport logs
+	// such bytes on the program's own log.
+	mute atomic.Bool
 }
 
 func (u *upstream) Read(p []byte) (int, error) {
 	n, err := u.Conn.Read(p)
 	if n <= 0 {
 		return n, err
+	}
+	if u.mute.Load() {
+		return 0, errSpoke
 	}
 	u.watch.touch()
 	u.down.Add(int64(n))
@@ -103,6 +110,7 @@ func (u *upstream) Read(p []byte) (int, error) {
 }
 
 func (u *upstream) Write(p []byte) (int, error) {
+	u.mute.Store(false)
 	done := 0
 	for done < len(p) {
 		part := p[done:min(len(p), done+bufferSize)]

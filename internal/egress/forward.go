@@ -176,6 +176,7 @@ func (w *web) roundTripper() http.RoundTripper {
 func (w *web) dialHTTP(ctx context.Context, _, _ string) (net.Conn, error) {
 	if up := w.ready; up != nil {
 		w.ready = nil
+		up.mute.Store(true)
 		return up, nil
 	}
 	f, ok := ctx.Value(flowKey{}).(*flow)
@@ -189,6 +190,7 @@ func (w *web) dialHTTP(ctx context.Context, _, _ string) (net.Conn, error) {
 	if err != nil {
 		return nil, err // no nil of a type
 	}
+	up.mute.Store(true)
 	return up, nil
 }
 
@@ -331,7 +333,7 @@ func (x *exchange) copyBody(resp *http.Response, chunked bool) error {
 			}
 		}
 		switch {
-		case err == io.EOF: //nolint:errorlint // a wrapped one is no end
+		case err == io.EOF:
 			return x.endBody(resp, to, chunked)
 		case err != nil:
 			return err

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"agentbox/internal/egress"
 	"agentbox/internal/egress/policy"
@@ -78,9 +77,8 @@ func talk(t *testing.T, input []byte, respond string) (string, *recordingDialer)
 // halfPipe reads given bytes and then the end; what is written goes to a pipe.
 type halfPipe struct {
 	net.Conn
-	mu   sync.Mutex
-	in   []byte
-	past time.Time
+	mu sync.Mutex
+	in []byte
 }
 
 func (h *halfPipe) Read(p []byte) (int, error) {

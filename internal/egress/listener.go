@@ -129,7 +129,7 @@ func (l *Listener) session(addr net.Addr) *Session {
 // Serve accepts connections until the context ends, closes the listener and waits
 // for them.
 func (l *Listener) Serve(ctx context.Context, ln net.Listener) error {
-	defer context.AfterFunc(ctx, func() { ln.Close() })()
+	defer context.AfterFunc(ctx, func() { _ = ln.Close() })()
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	for {

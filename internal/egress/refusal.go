@@ -126,7 +126,7 @@ func plain(err error) string {
 		return "the server closed the connection"
 	case errors.Is(err, context.Canceled), errors.Is(err, net.ErrClosed):
 		return "the connection was closed"
-	case strings.Contains(err.Error(), "malformed HTTP"):
+	case errors.Is(err, errSpoke), strings.Contains(err.Error(), "malformed HTTP"):
 		return "the server's answer is no HTTP"
 	}
 	return "the server could not be reached"
