@@ -60,7 +60,7 @@ var layers = []struct {
 
 	// The guest protocol and its two ends know nothing of back ends.
 	{"agentbox/internal/guest/...", []string{"agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup",
-		"google.golang.org/protobuf/...", "github.com/hashicorp/yamux", "github.com/containerd/errdefs", "github.com/creack/pty", "golang.org/x/sys/unix"}},
+		"google.golang.org/protobuf/...", "github.com/hashicorp/yamux", "github.com/containerd/errdefs", "github.com/creack/pty", "golang.org/x/net/dns/dnsmessage", "golang.org/x/sys/unix"}},
 	{"agentbox/cmd/agentbox-guest", []string{"agentbox/internal/guest/..."}},
 
 	// Back ends know the seam, never each other nor who calls them.

@@ -25,8 +25,8 @@ const (
 	// MaxGuestStreams of them, less is allowed.
 	guestWindow = 2 << 20
 	hostWindow  = 1 << 20
-	// portWindow is both for connections to ports: as little as yamux allows. A
-	// server that reads nothing is the sandbox's own doing or misfortune, and all
+	// portWindow is both for connections to ports, and to the outside: as little as
+	// yamux allows. A server that reads nothing is the sandbox's own doing or misfortune, and all
 	// connections together must leave most of a small sandbox's memory free: 224
 	// of them hold 56 MiB in the guest.
 	portWindow = 256 << 10
@@ -36,7 +36,7 @@ const (
 	// those that the host opened and still uses; with more, the host ends the
 	// session. A guest that opens streams and never closes them, or never
 	// finishes closing the host's, would else cost the host a window each
-	// without bound. An egress tunnel takes one for each connection.
+	// without bound. The same holds for the streams of a tunnel.
 	MaxGuestStreams = 256
 )
 
