@@ -26,6 +26,7 @@ type Config struct {
 	Sandbox   Sandbox   `key:"sandbox" doc:"Defaults of new sandboxes and commands, where a request does not say."`
 	Limits    Limits    `key:"limits" doc:"The operator's maximums: what no request gets more of."`
 	Volumes   Volumes   `key:"volumes" doc:"Named volumes and the storage of tenants."`
+	Egress    Egress    `key:"egress" doc:"What sandboxes may reach of the network at most, and the log of what they reached."`
 	Images    Images    `key:"images" doc:"Where images come from."`
 	Audit     Audit     `key:"audit" doc:"The record of who did what."`
 	Log       Log       `key:"log" doc:"The daemon's own log, on standard error."`
@@ -96,6 +97,19 @@ type Volumes struct {
 // Images says which images are pulled.
 type Images struct {
 	Allow []string `key:"allow" doc:"Repositories that a new sandbox's missing image may be pulled from, such as alpine, ghcr.io/team/* or registry:5000/**. A registry that a wildcard stands for must have a public address. Empty: only what an admin pulled, loaded or built."`
+}
+
+// Egress says what sandboxes may reach at most. What one may reach says its own
+// network, which is none by default.
+type Egress struct {
+	Full         bool     `key:"full" default:"false" doc:"Sandboxes may have the network mode full: all public addresses, on all ports."`
+	AllowRanges  []string `key:"allow_ranges" doc:"Addresses that are not public, such as 10.1.0.0/16, and that sandboxes may reach as far as their network names the host. Loopback and link-local addresses must be named by a range within theirs, this machine's own and metadata services by the one address."`
+	PrivateHosts []string `key:"private_hosts" doc:"Names, exact ones, that may have addresses in private networks."`
+	Connections  int64    `key:"connections" default:"256" min:"1" doc:"Connections of one sandbox that are open at the same time, at most 256."`
+	Rate         int64    `key:"rate" unit:"size" default:"0" doc:"Bytes per second of one sandbox, in each direction. 0 = no limit."`
+	Bytes        int64    `key:"bytes" unit:"size" default:"0" doc:"Bytes of one sandbox in both directions, while it runs. 0 = no limit."`
+	LogFile      int64    `key:"log_file" unit:"size" default:"16m" min:"65536" doc:"Size at which a new file of the log of connections is begun."`
+	LogFiles     int64    `key:"log_files" default:"16" min:"2" doc:"Files of that log that are kept; the oldest goes first."`
 }
 
 // Audit bounds the audit log.

@@ -46,8 +46,13 @@ func (l *Loaded) check(from origin) error {
 		}
 	}
 	for _, e := range l.RateLimit.Exempt {
-		if _, err := ParseNetwork(e); err != nil {
+		if _, err := ParseNetwork("rate_limit.exempt", e); err != nil {
 			errs = append(errs, from.of("rate_limit.exempt", err))
+		}
+	}
+	for _, r := range l.Egress.AllowRanges {
+		if _, err := ParseNetwork("egress.allow_ranges", r); err != nil {
+			errs = append(errs, from.of("egress.allow_ranges", err))
 		}
 	}
 	return errors.Join(errs...)
@@ -64,14 +69,14 @@ func checkAddress(key, s string) error {
 	return nil
 }
 
-// ParseNetwork reads an entry of rate_limit.exempt: an address or a network.
-func ParseNetwork(s string) (netip.Prefix, error) {
+// ParseNetwork reads an entry of a key's list: an address or a network.
+func ParseNetwork(key, s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return netip.PrefixFrom(a, a.BitLen()), nil
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return p, &sandbox.InvalidError{Field: "rate_limit.exempt", Value: s, Allowed: "addresses and networks such as 10.0.0.0/8"}
+		return p, &sandbox.InvalidError{Field: key, Value: s, Allowed: "addresses and networks such as 10.0.0.0/8"}
 	}
 	return p.Masked(), nil
 }

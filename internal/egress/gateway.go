@@ -41,6 +41,15 @@ func NewGateway(o GatewayOptions) *Gateway {
 	return &Gateway{o: o, ways: map[string]*Way{}}
 }
 
+// Default is the network of callers who want one and do not say which: full if
+// that is allowed, else the documented hosts.
+func (g *Gateway) Default() sandbox.Network {
+	if g.o.Full {
+		return sandbox.Network{Mode: sandbox.NetworkFull}
+	}
+	return sandbox.Network{Mode: sandbox.NetworkAllowlist, Allow: []string{"default"}}
+}
+
 // Check refuses a network that can't be had: as an *sandbox.InvalidError when it
 // makes no sense, or because the operator does not allow it.
 func (g *Gateway) Check(n sandbox.Network) error {

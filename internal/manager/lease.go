@@ -233,5 +233,6 @@ func (m *Manager) Stats(ctx context.Context, c sandbox.Caller, id string) (runti
 	if err != nil {
 		return st, fmt.Errorf("measure sandbox: %w", err)
 	}
+	st.BytesOut, st.BytesIn = m.opts.Egress.Transferred(b.uid())
 	return st, nil
 }

@@ -17,6 +17,8 @@ import (
 
 // Egress is the way of sandboxes to the network.
 type Egress interface {
+	// Default is that of callers who want one and do not say which.
+	Default() sandbox.Network
 	// Check refuses a network that can't be had.
 	Check(n sandbox.Network) error
 	// Open gives a sandbox its way out. One that it has goes on, under n.
@@ -43,12 +45,16 @@ func (noEgress) Check(n sandbox.Network) error {
 	}
 	return nil
 }
+func (noEgress) Default() sandbox.Network                           { return sandbox.Network{Mode: sandbox.NetworkFull} }
 func (noEgress) Open(string, string, sandbox.Network) client.Tunnel { return nil }
 func (noEgress) Set(string, sandbox.Network, bool) error            { return nil }
 func (noEgress) Shut(string)                                        {}
 func (noEgress) Requests(string) []sandbox.NetworkRequest           { return nil }
 func (noEgress) Dismiss(string, string) error                       { return errdefs.ErrNotFound }
 func (noEgress) Transferred(string) (out, in int64)                 { return 0, 0 }
+
+// DefaultNetwork is that of callers who want one and do not say which.
+func (m *Manager) DefaultNetwork() sandbox.Network { return m.opts.Egress.Default() }
 
 // network is a checked one, with its mode.
 func (m *Manager) network(n sandbox.Network) (sandbox.Network, error) {

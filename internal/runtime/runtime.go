@@ -232,6 +232,9 @@ type Stats struct {
 	OOMKills           int64
 	Pids               int64 // host tasks
 	DiskUsed           int64 // bytes of the writable layer and of saved files on the host's disk
+	// BytesOut and BytesIn went over the network since the sandbox began to run,
+	// or since another daemon took it over. Back ends leave them 0.
+	BytesOut, BytesIn int64
 }
 
 // Unwrapper is implemented by decorators of a Runtime.

@@ -24,6 +24,8 @@ type Core struct {
 	running   prometheus.Histogram
 	ooms      prometheus.Counter
 	ends      *prometheus.CounterVec
+	conns     *prometheus.CounterVec
+	bytes     *prometheus.CounterVec
 }
 
 // Results of calls that made nothing.
@@ -59,6 +61,12 @@ func New() *Core {
 		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "agentbox_sandbox_ends_total", Help: "Sandboxes that are gone, by why.",
 		}, []string{"reason"}),
+		conns: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "agentbox_egress_connections_total", Help: "Connections of sandboxes to the network that have ended, by what became of them.",
+		}, []string{"verdict"}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "agentbox_egress_bytes_total", Help: "Bytes of such connections.",
+		}, []string{"direction"}),
 	}
 }
 
@@ -94,6 +102,13 @@ func (c *Core) Ended(why sandbox.Reason) {
 	c.ends.WithLabelValues(string(why)).Inc()
 }
 
+// Connected counts a connection of a sandbox to the network that has ended.
+func (c *Core) Connected(verdict string, sent, received int64) {
+	c.conns.WithLabelValues(verdict).Inc()
+	c.bytes.WithLabelValues("out").Add(float64(sent))
+	c.bytes.WithLabelValues("in").Add(float64(received))
+}
+
 func resultOf(err error) string {
 	switch {
 	case err == nil:
@@ -114,7 +129,7 @@ var states = []sandbox.State{
 }
 
 func (c *Core) all() []prometheus.Collector {
-	return []prometheus.Collector{c.creates, c.creating, c.execs, c.running, c.ooms, c.ends}
+	return []prometheus.Collector{c.creates, c.creating, c.execs, c.running, c.ooms, c.ends, c.conns, c.bytes}
 }
 
 // Describe implements prometheus.Collector.

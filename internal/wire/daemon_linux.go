@@ -19,7 +19,9 @@ import (
 	"agentbox/internal/cli"
 	"agentbox/internal/config"
 	"agentbox/internal/doctor"
+	"agentbox/internal/egress"
 	"agentbox/internal/egress/dial"
+	"agentbox/internal/egress/journal"
 	"agentbox/internal/ids"
 	"agentbox/internal/image"
 	"agentbox/internal/manager"
@@ -59,6 +61,8 @@ type daemon struct {
 	gate   *auth.Gate
 	boxes  *manager.Manager
 	server *server.Server
+	conns  *journal.Journal
+	out    *egress.Gateway
 }
 
 // gcPercent is how much the heap may grow between two collections, unless GOGC
@@ -78,7 +82,7 @@ func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err 
 	defer func() { err = errors.Join(err, d.close()) }()
 	// The image comes last: making it takes minutes, and whoever set something
 	// wrong should hear so at once.
-	for _, open := range []func(context.Context) error{d.openData, d.tryAddress, d.openVolumes, d.openSandboxes, d.openServer, d.ensureImage} {
+	for _, open := range []func(context.Context) error{d.openData, d.tryAddress, d.openVolumes, d.openEgress, d.openSandboxes, d.openServer, d.ensureImage} {
 		if err := open(ctx); err != nil {
 			return err
 		}
@@ -187,7 +191,7 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 		return err
 	}
 	d.boxes, err = manager.Open(ctx, manager.Options{
-		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull, Dial: public.DialContext}, Store: d.store, Volumes: d.vols, Policy: allowed, Log: d.hooks.Log, Meter: d.meter,
+		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull, Dial: public.DialContext}, Store: d.store, Volumes: d.vols, Egress: tunnels{d.out}, Policy: allowed, Log: d.hooks.Log, Meter: d.meter,
 		Memory: func() (available, total int64, err error) {
 			m := doctor.HostMemory()
 			return m.Available, m.Total, nil
@@ -208,7 +212,7 @@ func (d *daemon) ensureImage(ctx context.Context) error {
 func (d *daemon) openServer(context.Context) (err error) {
 	rates := auth.Rates{PerKey: d.cfg.RateLimit.PerKey, PerAddress: d.cfg.RateLimit.PerAddress, Refused: d.cfg.RateLimit.Refused}
 	for _, e := range d.cfg.RateLimit.Exempt {
-		network, err := config.ParseNetwork(e)
+		network, err := config.ParseNetwork("rate_limit.exempt", e)
 		if err != nil {
 			return err
 		}
@@ -235,7 +239,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 	d.server = server.New(opts)
 	s := d.cfg.Sandbox
 	rest.New(d.server.Router(), rest.Parts{
-		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull}, Volumes: d.vols,
+		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull}, Volumes: d.vols, Networks: d.boxes, Connections: d.conns,
 		Defaults: sandbox.Limits{Memory: s.Memory, CPUs: s.CPUs, Disk: s.Disk, Pids: s.Pids}, Draining: d.server.Draining(),
 	})
 	return nil

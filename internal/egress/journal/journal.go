@@ -197,7 +197,8 @@ func encode(r egress.Record) audit.Record {
 	if r.Code != "" {
 		result = string(r.Code)
 	}
-	return audit.Record{Time: r.Time, Action: actionConnect, Owner: r.Owner, Sandbox: r.Sandbox, Details: d, Result: result}
+	// The log wants the time of the end.
+	return audit.Record{Time: r.Time.Add(r.Duration), Action: actionConnect, Owner: r.Owner, Sandbox: r.Sandbox, Details: d, Result: result}
 }
 
 // decode is the reverse of encode. The file is the daemon's own.
@@ -217,6 +218,7 @@ func decode(r audit.Record) Entry {
 	e.Addr, _ = netip.ParseAddr(d["address"])
 	e.Port, e.Status = uint16(number("port")), int(number("status"))
 	e.BytesUp, e.BytesDown, e.Duration = number("sent"), number("received"), time.Duration(number("duration"))
+	e.Time = e.Time.Add(-e.Duration)
 	if r.Result != audit.OK {
 		e.Code = egress.Code(r.Result)
 	}

@@ -20,26 +20,16 @@ var absent = []struct {
 	method, path, id, summary string
 	access                    auth.Access
 }{
-	{http.MethodGet, "/sandboxes/{id}/network", "get-network", "What a sandbox may reach", auth.NeedKey},
-	{http.MethodPut, "/sandboxes/{id}/network", "set-network", "Change what a sandbox may reach", auth.NeedKey},
-	{http.MethodGet, "/sandboxes/{id}/network/log", "list-connections", "What a sandbox reached", auth.NeedKey},
-	{http.MethodPost, "/sandboxes/{id}/network/requests/{request}", "decide-connection", "Allow or deny a connection", auth.NeedAdmin},
 	{http.MethodPost, "/sandboxes/{id}/packages/pip", "install-pip-packages", "Install Python packages", auth.NeedKey},
 	{http.MethodGet, "/secrets", "list-secrets", "List your secrets", auth.NeedKey},
 	{http.MethodPost, "/secrets", "set-secret", "Keep a secret", auth.NeedKey},
 	{http.MethodDelete, "/secrets/{name}", "remove-secret", "Remove a secret", auth.NeedKey},
 }
 
-// What such routes name in their paths.
-type (
-	absentRequest struct {
-		SandboxID
-		Request string `path:"request" maxLength:"128"`
-	}
-	absentThing struct {
-		Name string `path:"name" maxLength:"128"`
-	}
-)
+// absentThing is what such routes name in their paths.
+type absentThing struct {
+	Name string `path:"name" maxLength:"128"`
+}
 
 func (a *API) addAbsent() {
 	no := sandbox.Refuse(errdefs.ErrNotImplemented, "this server can't do that yet")
@@ -53,10 +43,6 @@ func (a *API) addAbsent() {
 		}
 		access := server.Route{Access: r.access}
 		switch {
-		case strings.Contains(r.path, "{request}"):
-			route(a, op, access, func(ctx context.Context, c sandbox.Caller, in *absentRequest) (*struct{}, error) {
-				return nil, inside(ctx, c, in.ID)
-			})
 		case strings.Contains(r.path, "{id}"):
 			route(a, op, access, func(ctx context.Context, c sandbox.Caller, in *SandboxID) (*struct{}, error) {
 				return nil, inside(ctx, c, in.ID)

@@ -50,6 +50,9 @@ type Parts struct {
 	Volumes   Volumes
 	Inside    Inside
 	Repeats   Repeats
+	Networks  Networks
+	// Connections have the records of what sandboxes reached.
+	Connections Connections
 	// Defaults of limits that a request does not name, as the operator set them.
 	Defaults sandbox.Limits
 	// Draining is closed when the server begins to stop: streams that would go on
@@ -77,6 +80,7 @@ func New(router *server.Router, parts Parts) *API {
 	a.addEvents()
 	a.addImages()
 	a.addVolumes()
+	a.addNetwork()
 	sessions := newSessions(a, parts.Inside)
 	registerExec(a, parts.Inside, sessions)
 	registerSessions(a, sessions)

@@ -43,12 +43,6 @@ type NewLimits struct {
 	Pids   *Int   `json:"pids,omitempty" doc:"Processes and threads."`
 }
 
-// NewNetwork is what a sandbox is to reach.
-type NewNetwork struct {
-	Mode  string   `json:"mode,omitempty" enum:"none,allowlist,full"`
-	Allow []string `json:"allow,omitempty" maxItems:"1024"`
-}
-
 type createInput struct {
 	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"The same key with the same body within a day gives the same sandbox; with another body it is a conflict."`
 	Body NewSandbox
@@ -103,7 +97,8 @@ func (a *API) request(b *NewSandbox) (sandbox.CreateRequest, error) {
 		}
 		r.Env = append(r.Env, name+"="+b.Env[name])
 	}
-	if err := unsupportedYet(b); err != nil {
+	var err error
+	if r.Network, err = b.network(a.Networks.DefaultNetwork); err != nil {
 		return r, err
 	}
 	if r.Tenant = b.TenantID; r.Tenant != "" && !a.Sandboxes.TenantStorage() {
@@ -112,7 +107,6 @@ func (a *API) request(b *NewSandbox) (sandbox.CreateRequest, error) {
 	for _, v := range b.Volumes {
 		r.Volumes = append(r.Volumes, sandbox.VolumeMount{Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly.Value})
 	}
-	var err error
 	if r.Limits, err = b.chosen(); err != nil {
 		return r, err
 	}
@@ -170,13 +164,4 @@ func span(d *Duration) time.Duration {
 		return time.Nanosecond
 	}
 	return d.Value
-}
-
-// unsupportedYet refuses what would give a sandbox less than was asked for.
-func unsupportedYet(b *NewSandbox) error {
-	switch {
-	case b.NetworkEnabled.Value, b.Network != nil && (b.Network.Mode != "" && b.Network.Mode != "none" || len(b.Network.Allow) > 0):
-		return sandbox.Refuse(errdefs.ErrNotImplemented, "this server gives sandboxes no network: network.mode can be none only")
-	}
-	return nil
 }

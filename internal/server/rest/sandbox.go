@@ -43,12 +43,6 @@ type Limits struct {
 	Pids   int64   `json:"pids" doc:"Processes and threads."`
 }
 
-// Network is what a sandbox may reach.
-type Network struct {
-	Mode  string   `json:"mode" enum:"none,allowlist,full"`
-	Allow []string `json:"allow" nullable:"false" doc:"Hosts, with the mode allowlist."`
-}
-
 // PublishedPort is a port of a sandbox that the host offers.
 type PublishedPort struct {
 	Guest Int `json:"guest" minimum:"1" maximum:"65535" doc:"Port in the sandbox."`
@@ -67,7 +61,7 @@ func sandboxOf(sb *sandbox.Sandbox) Sandbox {
 		ID: sb.UID, ShortID: sb.Short, Label: sb.Label, Status: string(sb.Status),
 		Image: sb.Image, User: sb.User, Workdir: sb.Workdir, Labels: sb.Labels,
 		Limits:      Limits{sb.Limits.Memory, sb.Limits.CPUs, sb.Limits.Disk, sb.Limits.Shm, sb.Limits.Pids},
-		NotEnforced: sb.NotEnforced, Network: Network{Mode: "none", Allow: []string{}}, Ports: []PublishedPort{}, Volumes: []Mount{},
+		NotEnforced: sb.NotEnforced, Network: networkOf(&sb.Network), Ports: []PublishedPort{}, Volumes: []Mount{},
 		OnIdle:    string(sb.OnIdle),
 		CreatedAt: sb.Created, StartedAt: at(sb.Started), StoppedAt: at(sb.Stopped), LastActivityAt: sb.LastActivity, ExpiresAt: at(sb.Expires),
 	}

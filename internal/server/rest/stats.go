@@ -69,7 +69,7 @@ func (a *API) getStats(ctx context.Context, c sandbox.Caller, in *statsInput) (*
 func statsOf(st runtime.Stats) Stats {
 	return Stats{
 		Time: time.Now().UTC(), CPU: st.CPUTime.Seconds(), Memory: st.Memory, PeakMemory: st.PeakMemory, OOMKills: st.OOMKills,
-		Disk: st.DiskUsed, Processes: st.Pids,
+		Disk: st.DiskUsed, Processes: st.Pids, NetworkIn: st.BytesIn, NetworkOut: st.BytesOut,
 	}
 }
 

@@ -1,0 +1,217 @@
+package rest
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"agentbox/internal/audit"
+	"agentbox/internal/auth"
+	"agentbox/internal/egress/journal"
+	"agentbox/internal/sandbox"
+	"agentbox/internal/server"
+)
+
+// Networks are what the routes about networks need; manager.Manager has it.
+type Networks interface {
+	// DefaultNetwork is that of callers who want one and do not say which.
+	DefaultNetwork() sandbox.Network
+	SetNetwork(ctx context.Context, c sandbox.Caller, id string, n sandbox.Network, cut bool) (sandbox.Sandbox, error)
+	NetworkRequests(ctx context.Context, c sandbox.Caller, id string) ([]sandbox.NetworkRequest, error)
+	Decide(ctx context.Context, c sandbox.Caller, id, request string, allow bool) (sandbox.Sandbox, error)
+}
+
+// Connections are the records of sandboxes' connections; journal.Journal has them.
+type Connections interface {
+	Query(ctx context.Context, q journal.Query) (journal.Page, error)
+}
+
+// Network is what a sandbox may reach.
+type Network struct {
+	Mode     string   `json:"mode" enum:"none,allowlist,full"`
+	Allow    []string `json:"allow" nullable:"false" doc:"What it may reach, with the mode allowlist."`
+	Resolver bool     `json:"resolver" doc:"Programs that take no proxy reach allowed names, too."`
+}
+
+func networkOf(n *sandbox.Network) Network {
+	return Network{Mode: string(cmp.Or(n.Mode, sandbox.NetworkNone)), Allow: append([]string{}, n.Allow...), Resolver: n.Resolver}
+}
+
+// NewNetwork is what a sandbox is to reach.
+type NewNetwork struct {
+	Mode     string   `json:"mode,omitempty" enum:"none,allowlist,full" doc:"Default: allowlist if there is anything in allow, else none. The operator may not allow full."`
+	Allow    []string `json:"allow,omitempty" maxItems:"1000" doc:"Hosts (api.example.com), all below one (*.example.com), hosts with a port (api.example.com:8443), addresses, ranges (192.0.2.0/24), requests (GET https://api.example.com/v1/*), and presets such as python, node, git and default. Without a port: 80 and 443."`
+	Resolver Bool     `json:"resolver,omitempty" doc:"Let programs that take no proxy reach allowed names, too. Servers in the sandbox that wait on port 80 or 443 of all addresses must then set SO_REUSEADDR, as most do."`
+}
+
+func (n *NewNetwork) network() sandbox.Network {
+	return sandbox.Network{Mode: sandbox.NetworkMode(n.Mode), Allow: n.Allow, Resolver: n.Resolver.Value}
+}
+
+// network is what a new sandbox is to reach.
+func (b *NewSandbox) network(byDefault func() sandbox.Network) (n sandbox.Network, err error) {
+	switch {
+	case b.Network == nil && b.NetworkEnabled.Value:
+		return byDefault(), nil
+	case b.Network == nil:
+		return n, nil
+	}
+	n = b.Network.network()
+	if b.NetworkEnabled.Value && !n.On() {
+		return n, &sandbox.InvalidError{Field: "network_enabled", Value: "true", Allowed: "false with a network that is none"}
+	}
+	return n, nil
+}
+
+// NetworkRequest is a host that a sandbox was denied.
+type NetworkRequest struct {
+	ID    string    `json:"id"`
+	Host  string    `json:"host"`
+	Port  int64     `json:"port"`
+	First time.Time `json:"first_at"`
+	Last  time.Time `json:"last_at"`
+	Count int64     `json:"count" doc:"How often it was asked for."`
+}
+
+// NetworkState is what a sandbox may reach, and what it tried to.
+type NetworkState struct {
+	Network
+	Requests []NetworkRequest `json:"requests" nullable:"false" doc:"What it was denied and nobody decided on since, the oldest first; at most 64, while it runs."`
+}
+
+// Connection is a record of one connection, or of one request where those are
+// seen.
+type Connection struct {
+	Time        time.Time `json:"time" doc:"When it began."`
+	Kind        string    `json:"kind" doc:"How the program asked: connect, http, socks, transparent; empty in an entry that only has omitted."`
+	Host        string    `json:"host" doc:"Name that was asked for; empty if it was an address."`
+	Address     string    `json:"address" doc:"Address that was dialled, or refused."`
+	Port        int64     `json:"port"`
+	Verdict     string    `json:"verdict" doc:"allowed, denied or failed."`
+	Rule        string    `json:"rule" doc:"What allowed it."`
+	Code        string    `json:"code" doc:"Why it was denied or failed, for programs."`
+	Reason      string    `json:"reason" doc:"The same in words."`
+	Method      string    `json:"method" doc:"Of a request that was seen."`
+	Path        string    `json:"path" doc:"Without the query."`
+	Status      int64     `json:"status"`
+	Sent        int64     `json:"sent" doc:"Bytes."`
+	Received    int64     `json:"received" doc:"Bytes."`
+	Duration    float64   `json:"duration" doc:"Seconds."`
+	Intercepted bool      `json:"intercepted"`
+	Omitted     int64     `json:"omitted" doc:"Not 0: so many more connections have no entry, since there were too many at once."`
+}
+
+type (
+	networkOutput struct{ Body NetworkState }
+	setNetwork    struct {
+		SandboxID
+		Body struct {
+			NewNetwork
+			Cut Bool `json:"cut,omitempty" doc:"End connections that are not allowed any more. Without it only new ones are judged."`
+		}
+	}
+	decideInput struct {
+		SandboxID
+		Request string `path:"request" maxLength:"32"`
+		Body    struct {
+			Decision string `json:"decision" enum:"allow,deny" doc:"allow: the host is on the list from now on, on that port. deny: the request is off the list."`
+		}
+	}
+	connectionsInput struct {
+		SandboxID
+		Page
+		Since time.Time `query:"since" doc:"Only from this time on."`
+		Order string    `query:"order" enum:"newest,oldest" default:"newest" doc:"What comes first."`
+	}
+	connectionsOutput struct{ Body List[Connection] }
+)
+
+func (a *API) addNetwork() {
+	tags := []string{"Network"}
+	route(a, huma.Operation{
+		OperationID: "get-network", Method: http.MethodGet, Path: "/sandboxes/{id}/network", Summary: "What a sandbox may reach", Tags: tags,
+	}, server.Route{}, a.getNetwork)
+	route(a, huma.Operation{
+		OperationID: "set-network", Method: http.MethodPut, Path: "/sandboxes/{id}/network", Summary: "Change what a sandbox may reach", Tags: tags,
+		Description: "It holds at once for new connections.",
+	}, server.Route{}, a.setNetwork)
+	route(a, huma.Operation{
+		OperationID: "list-connections", Method: http.MethodGet, Path: "/sandboxes/{id}/network/log", Summary: "What a sandbox reached", Tags: tags,
+		Description: "A page can be empty and have a next_cursor: each call reads a bounded part of the log.",
+	}, server.Route{}, a.listConnections)
+	route(a, huma.Operation{
+		OperationID: "decide-connection", Method: http.MethodPost, Path: "/sandboxes/{id}/network/requests/{request}", Summary: "Allow or deny a host that was asked for", Tags: tags,
+	}, server.Route{Access: auth.NeedAdmin}, a.decideConnection)
+}
+
+func (a *API) getNetwork(ctx context.Context, c sandbox.Caller, in *SandboxID) (*networkOutput, error) {
+	sb, err := a.Sandboxes.Get(ctx, c, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return a.networkState(ctx, c, &sb)
+}
+
+func (a *API) networkState(ctx context.Context, c sandbox.Caller, sb *sandbox.Sandbox) (*networkOutput, error) {
+	all, err := a.Networks.NetworkRequests(ctx, c, sb.UID)
+	if err != nil {
+		return nil, err
+	}
+	out := &networkOutput{Body: NetworkState{Network: networkOf(&sb.Network), Requests: []NetworkRequest{}}}
+	for _, r := range all {
+		out.Body.Requests = append(out.Body.Requests, NetworkRequest{ID: r.ID, Host: r.Host, Port: int64(r.Port), First: r.First.UTC(), Last: r.Last.UTC(), Count: int64(r.Count)})
+	}
+	return out, nil
+}
+
+func (a *API) setNetwork(ctx context.Context, c sandbox.Caller, in *setNetwork) (*networkOutput, error) {
+	n := in.Body.network()
+	sb, err := a.Networks.SetNetwork(ctx, c, in.ID, n, in.Body.Cut.Value)
+	a.recordOn(ctx, c, audit.Policy, cmp.Or(sb.UID, in.ID), err, map[string]string{"mode": string(n.Mode), "allow": strings.Join(n.Allow, " ")})
+	if err != nil {
+		return nil, err
+	}
+	return a.networkState(ctx, c, &sb)
+}
+
+func (a *API) decideConnection(ctx context.Context, c sandbox.Caller, in *decideInput) (*networkOutput, error) {
+	sb, err := a.Networks.Decide(ctx, c, in.ID, in.Request, in.Body.Decision == "allow")
+	a.recordOn(ctx, c, audit.Policy, cmp.Or(sb.UID, in.ID), err, map[string]string{"request": in.Request, "decision": in.Body.Decision})
+	if err != nil {
+		return nil, err
+	}
+	return a.networkState(ctx, c, &sb)
+}
+
+func (a *API) listConnections(ctx context.Context, c sandbox.Caller, in *connectionsInput) (*connectionsOutput, error) {
+	sb, err := a.Sandboxes.Get(ctx, c, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	page, err := a.Connections.Query(ctx, journal.Query{
+		Owner: c.Owner, Sandbox: sb.UID, Since: in.Since, OldestFirst: in.Order == "oldest", Cursor: in.Cursor, Limit: in.Limit,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var items []Connection
+	for i := range page.Entries {
+		items = append(items, connectionOf(&page.Entries[i]))
+	}
+	return &connectionsOutput{list(items, page.Next)}, nil
+}
+
+func connectionOf(e *journal.Entry) Connection {
+	shown := Connection{
+		Time: e.Time.UTC(), Kind: string(e.Kind), Host: e.Name, Port: int64(e.Port), Verdict: string(e.Verdict), Rule: e.Rule, Code: string(e.Code), Reason: e.Reason,
+		Method: e.Method, Path: e.Path, Status: int64(e.Status), Sent: e.BytesUp, Received: e.BytesDown, Duration: e.Duration.Seconds(), Intercepted: e.Intercepted, Omitted: int64(e.Omitted),
+	}
+	if e.Addr.IsValid() {
+		shown.Address = e.Addr.String()
+	}
+	return shown
+}
