@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -148,13 +147,12 @@ func (t *terminal) joinAgain(ctx context.Context) (*websocket.Conn, error) {
 // skip passes over output that is not there any more and says how much that is;
 // false: err is another.
 func (t *terminal) skip(err error) bool {
-	var refused *apiError
-	if !isLost(err) || !errors.As(err, &refused) || refused.first <= t.offset {
-		return false
+	first, ok := firstLeft(err, t.offset)
+	if ok {
+		t.say("%d bytes of the output are not there any more", first-t.offset)
+		t.offset = first
 	}
-	t.say("%d bytes of the output are not there any more", refused.first-t.offset)
-	t.offset = refused.first
-	return true
+	return ok
 }
 
 // show writes the output to this process's terminal until the command has ended.
