@@ -213,6 +213,12 @@ func (a *App) exec(ctx context.Context, r *remote, box string, f *execFlags, w *
 	return a.orInterrupted(ctx, a.execToJSON(ctx, r, box, w))
 }
 
+// execution is the request that runs a command. It is sent once: a command must not
+// run twice, and what became of one whose answer was lost is for its user to see.
+func execution(box, route string, w *execWish) request {
+	return request{method: http.MethodPost, path: inSandbox(box) + "/" + route, in: w, look: "agentbox execs " + box}
+}
+
 // wholeInput makes standard input a part of the request.
 func (a *App) wholeInput(w *execWish) (err error) {
 	if w.Stdin, err = io.ReadAll(io.LimitReader(a.Stdin, maxStdin+1)); err != nil {
@@ -227,7 +233,7 @@ func (a *App) wholeInput(w *execWish) (err error) {
 func (a *App) execDetached(ctx context.Context, r *remote, box string, w *execWish) error {
 	w.Detach = true
 	var e execEnd
-	if err := r.call(ctx, http.MethodPost, inSandbox(box, "execute"), w, &e); err != nil {
+	if err := r.callWith(ctx, execution(box, "execute", w), &e); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(a.Stdout, visible(e.ExecID))
@@ -239,7 +245,8 @@ func (a *App) execToJSON(ctx context.Context, r *remote, box string, w *execWish
 		w.OnDisconnect = "kill"
 	}
 	var result json.RawMessage
-	q := request{method: http.MethodPost, path: inSandbox(box, "execute"), in: w, most: mostOf(w.MaxOutput)}
+	q := execution(box, "execute", w)
+	q.most = mostOf(w.MaxOutput)
 	if err := r.callWith(ctx, q, &result); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
@@ -53,7 +52,7 @@ func (a *App) execOnTerminal(ctx context.Context, r *remote, box string, f *exec
 		w.Env["TERM"] = t
 	}
 	var e execEnd
-	if err := r.call(ctx, http.MethodPost, inSandbox(box, "execute"), w, &e); err != nil {
+	if err := r.callWith(ctx, execution(box, "execute", w), &e); err != nil {
 		return a.orInterrupted(ctx, err)
 	}
 	t := &terminal{app: a, r: r, box: box, execID: e.ExecID}
