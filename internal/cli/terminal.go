@@ -17,6 +17,8 @@ import (
 	"github.com/coder/websocket"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"agentbox/internal/heartbeat"
 )
 
 // terminal is a command with a terminal that this process's is joined to.
@@ -160,7 +162,7 @@ func (t *terminal) show(ctx context.Context, ws *websocket.Conn) (*execEnd, erro
 	defer cancel()
 	go func() {
 		defer cancel()
-		keepAlive(alive, ws)
+		heartbeat.Watch(alive, ws, heartbeat.Every, heartbeat.Every)
 	}()
 	var refused error // the last, which may be of a resize: then the command goes on
 	for {
