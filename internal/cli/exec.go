@@ -43,6 +43,9 @@ type execFlags struct {
 }
 
 const (
+	// killNow: a command goes with the process that shows its output. One that has a
+	// terminal is found again by it within five seconds.
+	killNow = "kill_now"
 	// exitTimeout is the status after a time limit, as timeout(1) has it.
 	exitTimeout = 124
 	// maxStdin bounds input that is sent as a part of a request, in bytes: in base64 it
@@ -63,9 +66,9 @@ there, 125 when agentbox itself failed.
 Signals to agentbox go to the command: SIGINT and SIGQUIT to all that it started, the
 others to the command alone; the third SIGINT or SIGTERM kills it. With --tty the
 keys are the command's, Ctrl-C is one of them. A command whose agentbox is gone is
-killed after five seconds; --detach leaves it running, and agentbox logs shows what
-it says. When the server is started anew meanwhile, the command goes on and so does
-its output.`,
+killed, with --tty after five seconds; --detach leaves it running, and agentbox logs
+shows what it says. When the server is started anew meanwhile, the command goes on
+and so does its output.`,
 		Example: `  agentbox exec dev -- python3 -c 'print(6*7)'
   echo hi | agentbox exec -i dev -- cat
   agentbox exec -it dev -- python3
@@ -241,9 +244,7 @@ func (a *App) execDetached(ctx context.Context, r *remote, box string, w *execWi
 }
 
 func (a *App) execToJSON(ctx context.Context, r *remote, box string, w *execWish) error {
-	if w.Session == "" {
-		w.OnDisconnect = "kill"
-	}
+	w.OnDisconnect = killNow
 	var result json.RawMessage
 	q := execution(box, "execute", w)
 	q.most = mostOf(w.MaxOutput)

@@ -37,6 +37,7 @@ func (a *App) follow(ctx context.Context, r *remote, box string, f *execFlags, w
 	fo := &following{output: output{app: a, r: r, box: box}, inSession: f.session != ""}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	w.OnDisconnect = killNow
 	if f.stdin {
 		w.OpenStdin = true
 		fo.in = &pump{r: r, in: a.Stdin, fail: cancel}

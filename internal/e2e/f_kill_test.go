@@ -381,8 +381,8 @@ func TestF38(t *testing.T) {
 	box.WaitCount("55.38", 1, 10*time.Second)
 	_ = cli.Process.Kill()
 	_ = cli.Wait() // it was killed
+	box.WaitCount("55.38", 0, 2*time.Second) // at once
 	box.WaitCount("44.38", 0, sandbox.DisconnectGrace+2*time.Second)
-	box.WaitCount("55.38", 0, sandbox.DisconnectGrace+2*time.Second)
 	box.WaitCount("3.38", 0, 10*time.Second)
 	var all struct {
 		Items []struct {
