@@ -40,7 +40,7 @@ func TestB030_REST(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 20 {
 				wg.Go(func() {
-					resp, err := d.Request(ctx, d.Key, "POST", box.remote.at("/execute/stream"), strings.NewReader(`{"command":["yes"]}`), "Content-Type", "application/json")
+					resp, err := d.Admin().Request(ctx, "POST", box.remote.at("/execute/stream"), strings.NewReader(`{"command":["yes"]}`), "Content-Type", "application/json")
 					if err != nil {
 						t.Error(err)
 						return
@@ -68,7 +68,7 @@ func TestB030_REST(t *testing.T) {
 			slowest, err = meanwhile(other, func() {
 				parallel(5, 5, func() {
 					// A client that keeps nothing: what is measured is the daemon.
-					resp, err := d.Request(t.Context(), d.Key, "POST", box.remote.at("/execute"), strings.NewReader(`{"command":["yes"],"timeout":5}`), "Content-Type", "application/json")
+					resp, err := d.Admin().Request(t.Context(), "POST", box.remote.at("/execute"), strings.NewReader(`{"command":["yes"],"timeout":5}`), "Content-Type", "application/json")
 					if err != nil {
 						t.Error(err)
 						return

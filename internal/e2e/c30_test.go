@@ -70,7 +70,7 @@ func TestB197(t *testing.T) {
 		case strings.HasSuffix(rest, "/archive"):
 			headers = []string{"Content-Type", "application/x-tar"}
 		}
-		_, err := d.Request(t.Context(), key, r[0], path, strings.NewReader(bodies[r[0]+" "+rest]), headers...)
+		_, err := d.As(key).Request(t.Context(), r[0], path, strings.NewReader(bodies[r[0]+" "+rest]), headers...)
 		var p *Problem
 		if r[0] == "HEAD" && err != nil && strings.HasPrefix(err.Error(), "status 404 ") {
 			continue // it has no body

@@ -365,7 +365,7 @@ func TestF38(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() {
-			if resp, err := r.d.Request(ctx, r.d.Key, "POST", r.at(path), strings.NewReader(encode(t, map[string]any{"command": line})), "Content-Type", "application/json"); err == nil {
+			if resp, err := r.d.Admin().Request(ctx, "POST", r.at(path), strings.NewReader(encode(t, map[string]any{"command": line})), "Content-Type", "application/json"); err == nil {
 				_, _ = io.Copy(io.Discard, resp.Body) // until it is cut
 				resp.Body.Close()
 			}
@@ -381,7 +381,8 @@ func TestF38(t *testing.T) {
 	box.WaitCount("55.38", 1, 10*time.Second)
 	_ = cli.Process.Kill()
 	_ = cli.Wait() // it was killed
-	box.WaitCount("55.38", 0, 2*time.Second) // at once
+	const atOnce = 2 * time.Second
+	box.WaitCount("55.38", 0, atOnce)
 	box.WaitCount("44.38", 0, sandbox.DisconnectGrace+2*time.Second)
 	box.WaitCount("3.38", 0, 10*time.Second)
 	var all struct {

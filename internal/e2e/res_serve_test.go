@@ -26,7 +26,7 @@ func TestRES16(t *testing.T) {
 			again(idle/4, func(id string) { c.Send("GET", api+"/sandboxes/"+id+"/ports/8000/connect", "", upgrade...) })(ctx, id)
 		},
 		"stream": func(ctx context.Context, id string) {
-			resp, err := c.Open("POST", api+"/sandboxes/"+id+"/execute/stream", strings.NewReader(`{"command":"sleep 600"}`))
+			resp, err := c.Open(t.Context(), "POST", api+"/sandboxes/"+id+"/execute/stream", strings.NewReader(`{"command":"sleep 600"}`))
 			if err != nil {
 				t.Error(err)
 				return
