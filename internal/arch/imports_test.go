@@ -93,6 +93,7 @@ var testRows = map[string][]string{
 	"agentbox/internal/image/erofs":    {"agentbox/internal/image/erofs/erofstest"},
 	"agentbox/internal/image":          {"agentbox/internal/image/erofs/erofstest", "github.com/google/go-containerregistry/pkg/..."},
 	"agentbox/internal/e2e":            {"github.com/google/go-containerregistry/pkg/...", "modernc.org/sqlite"},
+	"agentbox/internal/live":           {"agentbox/internal/runtime/fake"},
 	"agentbox/internal/local":          {"agentbox/internal/runtime/fake", "agentbox/internal/transfer"},
 	"agentbox/internal/manager":        {"agentbox/internal/runtime/fake", "agentbox/internal/store", "modernc.org/sqlite"},
 	"agentbox/internal/volume":         {"agentbox/internal/store"},
