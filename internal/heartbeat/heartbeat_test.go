@@ -32,7 +32,7 @@ func dial(t *testing.T, reads bool) *websocket.Conn {
 	}))
 	t.Cleanup(s.Close)
 	t.Cleanup(func() { close(end) })
-	ws, _, err := websocket.Dial(t.Context(), s.URL, &websocket.DialOptions{HTTPClient: s.Client()}) //nolint:bodyclose // it is the WebSocket
+	ws, _, err := websocket.Dial(t.Context(), s.URL, &websocket.DialOptions{HTTPClient: s.Client()})
 	if err != nil {
 		t.Fatal(err)
 	}
