@@ -23,6 +23,8 @@ type request struct {
 	in           any       // sent as JSON, if it is not nil
 	body         io.Reader // or sent as it is, once
 	most         int64     // bounds the answer, in bytes; 0: maxAnswer
+	// look is the command that shows whether a change was made whose answer was lost.
+	look string
 }
 
 const (
@@ -77,11 +79,12 @@ func (r *remote) do(ctx context.Context, q request) (*http.Response, error) {
 			return nil, fmt.Errorf("encode the request: %w", err)
 		}
 	}
-	for n := 1; ; n++ {
+	for n, sent := 1, false; ; n++ {
 		resp, err := r.try(ctx, q, text)
 		wait, again := q.again(n, err)
+		sent = sent || !nobodyThere(err)
 		if err == nil || !again {
-			return resp, err
+			return resp, q.unsure(sent, err)
 		}
 		select {
 		case <-time.After(wait):
@@ -97,7 +100,7 @@ func (q *request) again(n int, err error) (wait time.Duration, ok bool) {
 	if n >= attempts || q.body != nil {
 		return 0, false
 	}
-	repeatable := q.method == http.MethodGet || q.method == http.MethodHead || q.header.Get(idempotencyKey) != ""
+	repeatable := q.asks() || q.header.Get(idempotencyKey) != ""
 	wait = 100 * time.Millisecond << (n - 1)
 	var refused *apiError
 	switch {
@@ -112,6 +115,27 @@ func (q *request) again(n int, err error) (wait time.Duration, ok bool) {
 		var lost *unreachableError
 		return wait, repeatable && errors.As(err, &lost)
 	}
+}
+
+// asks reports a request that changes nothing.
+func (q *request) asks() bool { return q.method == http.MethodGet || q.method == http.MethodHead }
+
+// unsure is err with what to do when it is the lack of an answer to a change that a
+// server may have got: whoever repeats the command might do it twice.
+func (q *request) unsure(sent bool, err error) error {
+	var lost *unreachableError
+	if !sent || q.asks() || !errors.As(err, &lost) {
+		return err
+	}
+	return &unreachableError{where: lost.where, hint: maybeDone(q.look), err: lost.err}
+}
+
+// maybeDone says what to do when nobody knows whether a change was made.
+func maybeDone(look string) string {
+	if look == "" {
+		return "it may have been done all the same: look before you repeat it"
+	}
+	return "it may have been done all the same: see " + look + " before you repeat it"
 }
 
 // nobodyThere reports whether a request did not get as far as to a server.

@@ -43,6 +43,9 @@ type execFlags struct {
 }
 
 const (
+	// killNow: a command goes with the process that shows its output. One that has a
+	// terminal is found again by it within five seconds.
+	killNow = "kill_now"
 	// exitTimeout is the status after a time limit, as timeout(1) has it.
 	exitTimeout = 124
 	// maxStdin bounds input that is sent as a part of a request, in bytes: in base64 it
@@ -63,9 +66,9 @@ there, 125 when agentbox itself failed.
 Signals to agentbox go to the command: SIGINT and SIGQUIT to all that it started, the
 others to the command alone; the third SIGINT or SIGTERM kills it. With --tty the
 keys are the command's, Ctrl-C is one of them. A command whose agentbox is gone is
-killed after five seconds; --detach leaves it running, and agentbox logs shows what
-it says. When the server is started anew meanwhile, the command goes on and so does
-its output.`,
+killed, with --tty after five seconds; --detach leaves it running, and agentbox logs
+shows what it says. When the server is started anew meanwhile, the command goes on
+and so does its output.`,
 		Example: `  agentbox exec dev -- python3 -c 'print(6*7)'
   echo hi | agentbox exec -i dev -- cat
   agentbox exec -it dev -- python3
@@ -213,6 +216,12 @@ func (a *App) exec(ctx context.Context, r *remote, box string, f *execFlags, w *
 	return a.orInterrupted(ctx, a.execToJSON(ctx, r, box, w))
 }
 
+// execution is the request that runs a command. It is sent once: a command must not
+// run twice, and what became of one whose answer was lost is for its user to see.
+func execution(box, route string, w *execWish) request {
+	return request{method: http.MethodPost, path: inSandbox(box) + "/" + route, in: w, look: "agentbox execs " + box}
+}
+
 // wholeInput makes standard input a part of the request.
 func (a *App) wholeInput(w *execWish) (err error) {
 	if w.Stdin, err = io.ReadAll(io.LimitReader(a.Stdin, maxStdin+1)); err != nil {
@@ -227,7 +236,7 @@ func (a *App) wholeInput(w *execWish) (err error) {
 func (a *App) execDetached(ctx context.Context, r *remote, box string, w *execWish) error {
 	w.Detach = true
 	var e execEnd
-	if err := r.call(ctx, http.MethodPost, inSandbox(box, "execute"), w, &e); err != nil {
+	if err := r.callWith(ctx, execution(box, "execute", w), &e); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(a.Stdout, visible(e.ExecID))
@@ -235,11 +244,10 @@ func (a *App) execDetached(ctx context.Context, r *remote, box string, w *execWi
 }
 
 func (a *App) execToJSON(ctx context.Context, r *remote, box string, w *execWish) error {
-	if w.Session == "" {
-		w.OnDisconnect = "kill"
-	}
+	w.OnDisconnect = killNow
 	var result json.RawMessage
-	q := request{method: http.MethodPost, path: inSandbox(box, "execute"), in: w, most: mostOf(w.MaxOutput)}
+	q := execution(box, "execute", w)
+	q.most = mostOf(w.MaxOutput)
 	if err := r.callWith(ctx, q, &result); err != nil {
 		return err
 	}

@@ -139,7 +139,13 @@ func (a *App) logs(ctx context.Context, r *remote, box, execID string, f *logsFl
 		if only := f.only(); only != "" && only != streamNames[i] {
 			continue
 		}
-		resp, err := r.send(ctx, http.MethodGet, fmt.Sprintf("%s?stream=%s&offset=%d", inSandbox(box, "execs", execID, "output"), streamNames[i], begin[i]), nil)
+		q := url.Values{"stream": {streamNames[i]}}
+		resp, err := r.kept(ctx, inSandbox(box, "execs", execID, "output"), q, begin[i], func(lost int64) bool {
+			if !from { // where the user said to begin, that must be there
+				a.warn(fmt.Errorf("%d bytes of %s are not there any more", lost, streamWords[i]))
+			}
+			return !from
+		})
 		if err != nil {
 			return err
 		}
@@ -150,6 +156,20 @@ func (a *App) logs(ctx context.Context, r *remote, box, execID string, f *logsFl
 		}
 	}
 	return nil
+}
+
+// kept asks for output from an offset on. Where a command says more than is kept,
+// that may have been dropped meanwhile: then, if pass allows it, for what is left.
+func (r *remote) kept(ctx context.Context, path string, q url.Values, offset int64, pass func(lost int64) bool) (*http.Response, error) {
+	for n := 0; ; n++ {
+		q.Set("offset", strconv.FormatInt(offset, 10))
+		resp, err := r.send(ctx, http.MethodGet, path+"?"+q.Encode(), nil)
+		first, lost := firstLeft(err, offset)
+		if !lost || n == maxLost || !pass(first-offset) {
+			return resp, err
+		}
+		offset = first
+	}
 }
 
 func (a *App) warnGone(stream string, bytes int64, wanted bool) {

@@ -37,13 +37,14 @@ func (a *App) follow(ctx context.Context, r *remote, box string, f *execFlags, w
 	fo := &following{output: output{app: a, r: r, box: box}, inSession: f.session != ""}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	w.OnDisconnect = killNow
 	if f.stdin {
 		w.OpenStdin = true
 		fo.in = &pump{r: r, in: a.Stdin, fail: cancel}
 	}
 	stop := fo.passSignals(ctx, cancel)
 	defer stop()
-	q := request{method: http.MethodPost, path: inSandbox(box, "execute", "stream") + "?encoding=base64", in: w}
+	q := execution(box, "execute/stream?encoding=base64", w)
 	err := r.events(ctx, q, func(e event) (bool, error) { return fo.take(ctx, e) })
 	if fo.id() != "" {
 		err = fo.resume(ctx, err)
@@ -52,7 +53,7 @@ func (a *App) follow(ctx context.Context, r *remote, box string, f *execFlags, w
 	case goesOn(err) && ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case goesOn(err):
-		err = fmt.Errorf("follow the command: %w", err)
+		err = fmt.Errorf("follow the command: %w\n(%s)", err, maybeDone(q.look))
 	}
 	return a.orInterrupted(ctx, err)
 }

@@ -106,3 +106,38 @@ func TestOffsetIsKept(t *testing.T) {
 	}
 	wantIn(t, got.stderr, "it begins at 5")
 }
+
+// Output that is dropped while it is asked for is told, and the rest is shown.
+func TestDroppedMeanwhile(t *testing.T) {
+	noServer(t)
+	first := 5 // of what is left; the command says more with each question
+	s := answering(t, func(_ int, w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/execs/e1") {
+			fmt.Fprint(w, `{"exec_id":"e1","stdout":{"first":2,"end":6}}`)
+			return
+		}
+		if r.URL.Query().Get("stream") == "stderr" {
+			return
+		}
+		if r.URL.Query().Get("offset") == "7" {
+			fmt.Fprint(w, "rest")
+			return
+		}
+		w.Header().Set("X-First-Offset", fmt.Sprint(first))
+		first = 7
+		refuse(w, 416, "out_of_range", "there is no output at this offset")
+	})
+	t.Setenv(urlVariable, s.URL)
+	got := call(t, "", "logs", "dev", "e1")
+	if got.code != 0 || got.stdout != "rest" {
+		t.Errorf("%+v", got)
+	}
+	for _, want := range []string{"the first 2 bytes of", "3 bytes of standard output are not there any more", "2 bytes of standard output are not there any more"} {
+		wantIn(t, got.stderr, want)
+	}
+	got = call(t, "", "logs", "--stdout", "--offset", "3", "dev", "e1")
+	if got.code != ExitFailure || got.stdout != "" {
+		t.Errorf("from a place that was named: %+v", got)
+	}
+	wantIn(t, got.stderr, "there is no output at this offset")
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/spf13/cobra"
 
+	"agentbox/internal/heartbeat"
 	"agentbox/internal/sandbox"
 )
 
@@ -172,7 +173,7 @@ func (r *remote) carry(ctx context.Context, box string, port uint16, conn net.Co
 	defer cancel()
 	go func() {
 		defer cancel()
-		keepAlive(ctx, ws)
+		heartbeat.Watch(ctx, ws, heartbeat.Every, heartbeat.Every)
 	}()
 	go func() {
 		if err := toSandbox(ctx, ws, conn); err != nil {

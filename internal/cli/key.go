@@ -53,7 +53,8 @@ func (a *App) keyCreate() *cobra.Command {
 				return err
 			}
 			var made apiKey
-			if err := r.call(cmd.Context(), http.MethodPost, "/keys", k, &made); err != nil {
+			q := request{method: http.MethodPost, path: "/keys", in: k, look: "agentbox key ls"}
+			if err := r.callWith(cmd.Context(), q, &made); err != nil {
 				return err
 			}
 			if asJSON {

@@ -90,6 +90,16 @@ func isLost(err error) bool {
 	return errors.As(err, &refused) && refused.Code == "out_of_range"
 }
 
+// firstLeft is where output goes on that a server has not any more from an offset on;
+// false: err is another.
+func firstLeft(err error, offset int64) (first int64, ok bool) {
+	var refused *apiError
+	if !isLost(err) || !errors.As(err, &refused) || refused.first <= offset {
+		return 0, false
+	}
+	return refused.first, true
+}
+
 // skip passes over the output that is not there any more and says how much that
 // is. When it is all there, cause stays.
 func (o *output) skip(ctx context.Context, execID string, cause error) error {

@@ -81,6 +81,54 @@ func TestRetries(t *testing.T) {
 	}
 }
 
+// TestRunsOnce: a command is sent once, whatever becomes of its answer, and its user
+// is told where to look; so is who makes something.
+func TestRunsOnce(t *testing.T) {
+	noServer(t)
+	var seen atomic.Int32
+	late := false // the answer breaks after its beginning
+	s := answering(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		seen.Add(1)
+		if late {
+			sends(w)
+		}
+		cutOff(w)
+	})
+	t.Setenv(urlVariable, s.URL)
+	for _, c := range []struct {
+		args, want string
+		times      int32
+	}{
+		{"exec dev -- x", "agentbox execs dev", 1},
+		{"exec --detach dev -- x", "agentbox execs dev", 1},
+		{"exec --json dev -- x", "agentbox execs dev", 1},
+		{"exec --tty dev -- x", "agentbox execs dev", 1},
+		{"exec --session main dev -- x", "agentbox execs dev", 1},
+		{"key create", "agentbox key ls", 1},
+		{"create", "agentbox ls", attempts},
+		{"volume create data", "agentbox volume ls", attempts},
+		{"rm dev", "look before you repeat it", 1},
+	} {
+		seen.Store(0)
+		got := call(t, "", strings.Fields(c.args)...)
+		if got.code != ExitFailure || seen.Load() != c.times {
+			t.Errorf("%s: %d requests, %+v", c.args, seen.Load(), got)
+		}
+		wantIn(t, got.stderr, "it may have been done all the same")
+		wantIn(t, got.stderr, c.want)
+	}
+	late = true
+	seen.Store(0)
+	wantIn(t, call(t, "", "exec", "dev", "--", "x").stderr, "it may have been done all the same: see agentbox execs dev")
+	if n := seen.Load(); n != 1 {
+		t.Errorf("a command was sent %d times", n)
+	}
+	s.Close()
+	if got := call(t, "", "exec", "dev", "--", "x"); strings.Contains(got.stderr, "may have been done") {
+		t.Errorf("nobody was there: %+v", got)
+	}
+}
+
 func cutOff(http.ResponseWriter) { panic(http.ErrAbortHandler) }
 
 // A key goes to the server that it is for, and not where that points.

@@ -138,7 +138,7 @@ func (a *App) create(cmd *cobra.Command, n *sandboxWish, asJSON bool) error {
 	}
 	var made json.RawMessage
 	// With a key the server makes one sandbox, however often it is asked.
-	q := request{method: http.MethodPost, path: "/sandboxes", in: n, header: http.Header{idempotencyKey: {ids.Hex(idempotencyBytes)}}}
+	q := request{method: http.MethodPost, path: "/sandboxes", in: n, header: http.Header{idempotencyKey: {ids.Hex(idempotencyBytes)}}, look: "agentbox ls"}
 	if err := r.callWith(cmd.Context(), q, &made); err != nil {
 		return err
 	}

@@ -5,9 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
@@ -19,6 +17,8 @@ import (
 	"github.com/coder/websocket"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"agentbox/internal/heartbeat"
 )
 
 // terminal is a command with a terminal that this process's is joined to.
@@ -54,7 +54,7 @@ func (a *App) execOnTerminal(ctx context.Context, r *remote, box string, f *exec
 		w.Env["TERM"] = t
 	}
 	var e execEnd
-	if err := r.call(ctx, http.MethodPost, inSandbox(box, "execute"), w, &e); err != nil {
+	if err := r.callWith(ctx, execution(box, "execute", w), &e); err != nil {
 		return a.orInterrupted(ctx, err)
 	}
 	t := &terminal{app: a, r: r, box: box, execID: e.ExecID}
@@ -148,13 +148,12 @@ func (t *terminal) joinAgain(ctx context.Context) (*websocket.Conn, error) {
 // skip passes over output that is not there any more and says how much that is;
 // false: err is another.
 func (t *terminal) skip(err error) bool {
-	var refused *apiError
-	if !isLost(err) || !errors.As(err, &refused) || refused.first <= t.offset {
-		return false
+	first, ok := firstLeft(err, t.offset)
+	if ok {
+		t.say("%d bytes of the output are not there any more", first-t.offset)
+		t.offset = first
 	}
-	t.say("%d bytes of the output are not there any more", refused.first-t.offset)
-	t.offset = refused.first
-	return true
+	return ok
 }
 
 // show writes the output to this process's terminal until the command has ended.
@@ -163,7 +162,7 @@ func (t *terminal) show(ctx context.Context, ws *websocket.Conn) (*execEnd, erro
 	defer cancel()
 	go func() {
 		defer cancel()
-		keepAlive(alive, ws)
+		heartbeat.Watch(alive, ws, heartbeat.Every, heartbeat.Every)
 	}()
 	var refused error // the last, which may be of a resize: then the command goes on
 	for {

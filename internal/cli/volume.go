@@ -81,7 +81,7 @@ func (a *App) volumeCreate() *cobra.Command {
 			}
 			wish.Name = args[0]
 			var made map[string]any
-			q := request{method: http.MethodPost, path: "/volumes", in: wish, header: http.Header{idempotencyKey: {ids.Hex(idempotencyBytes)}}}
+			q := request{method: http.MethodPost, path: "/volumes", in: wish, header: http.Header{idempotencyKey: {ids.Hex(idempotencyBytes)}}, look: "agentbox volume ls"}
 			if err := r.callWith(cmd.Context(), q, &made); err != nil {
 				return err
 			}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/coder/websocket"
 )
@@ -30,29 +29,5 @@ func (r *remote) dial(ctx context.Context, path string, query url.Values) (*webs
 	return nil, r.refusal(ctx, path, resp, answer)
 }
 
-const (
-	// maxMessage bounds what a server sends at once, in bytes.
-	maxMessage = 4 << 20
-	// pingEvery is how often a connection is tried that has nothing to say.
-	pingEvery = 15 * time.Second
-)
-
-// keepAlive returns when nobody is at the other end any more, or ctx is done.
-// Something must read from the connection meanwhile.
-func keepAlive(ctx context.Context, ws *websocket.Conn) {
-	t := time.NewTicker(pingEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		ask, cancel := context.WithTimeout(ctx, pingEvery)
-		err := ws.Ping(ask)
-		cancel()
-		if err != nil {
-			return
-		}
-	}
-}
+// maxMessage bounds what a server sends at once, in bytes.
+const maxMessage = 4 << 20

@@ -91,7 +91,8 @@ type Volumes struct {
 	MaxSize       int64 `key:"max_size" unit:"size" min:"16777216" default:"64g" doc:"Largest size of a volume."`
 	PerOwner      int64 `key:"per_owner" default:"100" min:"1" doc:"Volumes of one owner."`
 	SpacePerOwner int64 `key:"space_per_owner" unit:"size" default:"256g" min:"16777216" doc:"What the sizes of one owner's volumes may add up to."`
-	StorageSize   int64 `key:"storage_size" unit:"size" min:"16777216" default:"4g" doc:"Storage of one tenant, where the file system of storage has project quotas. Elsewhere nothing bounds it. How many tenants an owner has is not bounded."`
+	StorageSize   int64 `key:"storage_size" unit:"size" min:"16777216" default:"4g" doc:"Storage of one tenant, where the file system of storage has project quotas. Elsewhere nothing bounds it."`
+	Tenants       int64 `key:"tenants_per_owner" default:"1000" min:"1" doc:"Tenants of one owner that have storage. One more is refused until the storage of another is removed."`
 }
 
 // Images says which images are pulled.

@@ -231,7 +231,7 @@ func TestAPI08(t *testing.T) {
 func TestAPI09(t *testing.T) {
 	t.Parallel()
 	d := StartDaemon(t, "--rate-limit-refused", "0")
-	acme, nobody := d.Tenant("acme"), &Tenant{t: t, d: d}
+	acme, nobody := d.Tenant("acme"), &Client{t: t, d: d}
 	acme.Create(`{"name":"dev"}`)
 	spellings := []string{
 		"/api/v1/../v1/keys", "/api/v1//keys", "//api/v1/keys", "/api/./v1/keys", "/api/v1/keys/", "/api/v1/keys/.", "/api/v1/sandboxes/../keys", "/api/v1/%2e%2e/v1/keys", "/api/v1/sandboxes/%2e%2e/keys", "/api/v1/sandboxes/%2e%2e%2fkeys",
@@ -244,7 +244,7 @@ func TestAPI09(t *testing.T) {
 	}
 	for _, path := range spellings {
 		for name, h := range headers {
-			for who, want := range map[*Tenant]string{acme: " 4", nobody: " 401"} {
+			for who, want := range map[*Client]string{acme: " 4", nobody: " 401"} {
 				key := ""
 				if who.Key != "" {
 					key = "X-API-Key: " + who.Key + "\r\n"

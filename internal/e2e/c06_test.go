@@ -181,14 +181,17 @@ func killedRemote(t *testing.T) {
 }
 
 // killSandbox kills what runs of a sandbox on the host.
-func killSandbox(t testing.TB, id string) {
+func killSandbox(t testing.TB, id string) { signalSandbox(t, id, syscall.SIGKILL) }
+
+// signalSandbox sends a signal to what runs of a sandbox on the host.
+func signalSandbox(t testing.TB, id string, s syscall.Signal) {
 	t.Helper()
 	pids := SandboxPids(t, id)
 	if len(pids) == 0 {
 		t.Fatalf("nothing runs of sandbox %s", id)
 	}
 	for _, pid := range pids {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
+		if err := syscall.Kill(pid, s); err != nil && err != syscall.ESRCH {
 			t.Fatal(err)
 		}
 	}

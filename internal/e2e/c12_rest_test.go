@@ -99,7 +99,7 @@ func TestB101(t *testing.T) {
 		"100%.txt":                   `filename*=UTF-8''100%25.txt`,
 	} {
 		writeFile(t, box.Files(), "/workspace/"+name, "body of "+name, client.WriteOptions{})
-		resp, err := r.d.Request(t.Context(), r.d.Key, "GET", r.at("/files/download?"+query("path", name)), nil)
+		resp, err := r.d.Admin().Request(t.Context(), "GET", r.at("/files/download?"+query("path", name)), nil)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -22,7 +22,7 @@ func TestB174(t *testing.T) {
 		var mu sync.Mutex
 		made := map[string]bool{}
 		parallel(50, 50, func() {
-			resp, err := d.Request(t.Context(), d.Key, "POST", "/sandboxes", strings.NewReader("{}"), "Content-Type", "application/json")
+			resp, err := d.Admin().Request(t.Context(), "POST", "/sandboxes", strings.NewReader("{}"), "Content-Type", "application/json")
 			mu.Lock()
 			defer mu.Unlock()
 			switch p := (*Problem)(nil); {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"agentbox/internal/ids"
 	"agentbox/internal/sandbox"
 )
 
@@ -70,7 +71,7 @@ func TestB197(t *testing.T) {
 		case strings.HasSuffix(rest, "/archive"):
 			headers = []string{"Content-Type", "application/x-tar"}
 		}
-		_, err := d.Request(t.Context(), key, r[0], path, strings.NewReader(bodies[r[0]+" "+rest]), headers...)
+		_, err := d.As(key).Request(t.Context(), r[0], path, strings.NewReader(bodies[r[0]+" "+rest]), headers...)
 		var p *Problem
 		if r[0] == "HEAD" && err != nil && strings.HasPrefix(err.Error(), "status 404 ") {
 			continue // it has no body
@@ -98,7 +99,7 @@ func TestB197(t *testing.T) {
 	box.Want("alive\n", "echo alive")
 }
 
-// TestB200: of what was in a sandbox the next ones have nothing.
+// TestB200: of what was in a sandbox the next ones, of another owner, have nothing.
 func TestB200(t *testing.T) {
 	t.Parallel()
 	d := SharedDaemon(t)
@@ -107,11 +108,18 @@ func TestB200(t *testing.T) {
 	if code := d.Do(d.Key, "DELETE", "/sandboxes/"+id, "", nil); code != 204 {
 		t.Fatalf("delete: %d", code)
 	}
+	other := d.With(t)
+	other.Key = d.Tenant("b200").Key
 	for range Sized(3, 10) {
-		box := NewRemote(t, sandbox.Limits{})
+		id := other.Make(nil)
+		box := other.Box(id)
+		box.Want(ids.Short(id)+"\n", "hostname")
 		box.Want("", "ls -d /tmp/s ~/s /var/tmp/s /dev/shm/s 2>/dev/null; grep -rl s200 /workspace /tmp /var/tmp /root 2>/dev/null; true")
 		if n := box.Count("33.200"); n != 0 {
 			t.Errorf("%d processes of another sandbox", n)
+		}
+		if code := other.Do(other.Key, "DELETE", "/sandboxes/"+id, "", nil); code != 204 {
+			t.Errorf("delete: %d", code)
 		}
 	}
 }

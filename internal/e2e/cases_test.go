@@ -10,7 +10,8 @@ import (
 
 // TestEveryCaseHasItsTest holds testdata/cases.tsv and the tests together: each
 // line is a case's id, its severity or class, and "test", "waits: what for" or
-// "exception: why". A case with a test has a Test function that bears its id.
+// "exception: why". A case with a test has a Test function that bears its id; one whose
+// test shows a part of it says behind "test; waits: " what the rest waits for.
 func TestEveryCaseHasItsTest(t *testing.T) {
 	b, err := os.ReadFile("testdata/cases.tsv")
 	if err != nil {
@@ -33,6 +34,12 @@ func TestEveryCaseHasItsTest(t *testing.T) {
 		}
 		id, severity, how := f[0], f[1], f[2]
 		has := regexp.MustCompile(`(?m)^func Test` + strings.ReplaceAll(id, "-", "") + `([A-Z_]|$)`).MatchString(tests)
+		if shown, rest, partly := strings.Cut(how, "; waits: "); partly {
+			if shown != "test" || rest == "" {
+				t.Errorf("%s: %q does not say what the rest waits for", id, how)
+			}
+			how = shown
+		}
 		kind, reason, _ := strings.Cut(how, ": ")
 		switch kind {
 		case "test":

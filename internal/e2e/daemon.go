@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -160,11 +159,8 @@ func (d *Daemon) Text(key, path string) string {
 
 func (d *Daemon) send(key, method, path, body string) (int, []byte) {
 	d.t.Helper()
-	a, err := d.Try(Call{Key: key, Method: method, Path: path, Body: body})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return a.Code, a.Body
+	a := d.As(key).Send(method, api+path, body)
+	return a.Code, []byte(a.Text)
 }
 
 // Call is a request below /api/v1.
@@ -174,36 +170,14 @@ type Call struct {
 	Header map[string]string
 }
 
-// Reply is what a daemon said.
-type Reply struct {
-	Code   int
-	Header http.Header
-	Body   []byte
-}
-
 // Try sends a request to a daemon that may die of it. It may be used by many
 // goroutines, while nobody starts the daemon anew.
-func (d *Daemon) Try(c Call) (Reply, error) {
-	r, err := http.NewRequestWithContext(d.t.Context(), c.Method, d.URL+"/api/v1"+c.Path, strings.NewReader(c.Body))
-	if err != nil {
-		return Reply{}, err
-	}
-	if c.Key != "" {
-		r.Header.Set("Authorization", "Bearer "+c.Key)
-	}
-	if c.Body != "" {
-		r.Header.Set("Content-Type", "application/json")
-	}
+func (d *Daemon) Try(c Call) (Answer, error) {
+	var headers []string
 	for name, value := range c.Header {
-		r.Header.Set(name, value)
+		headers = append(headers, name, value)
 	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return Reply{}, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return Reply{resp.StatusCode, resp.Header, body}, err
+	return d.As(c.Key).Try(c.Method, api+c.Path, strings.NewReader(c.Body), headers...)
 }
 
 // Run calls the binary as a client of the daemon, by its local socket.

@@ -14,7 +14,7 @@ import (
 
 // answer is a call's answer, or what kept it from one.
 type answer struct {
-	Reply
+	Answer
 	err error
 }
 
@@ -58,18 +58,18 @@ func TestF09_LongCommand(t *testing.T) {
 	for _, path := range []string{"/sandboxes", "/sandboxes/a/start"} {
 		a := <-d.inBackground(Call{Method: "POST", Path: path, Body: "{}"})
 		if a.err != nil || a.Code != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" {
-			t.Errorf("%s: %d %s, Retry-After %q, %v", path, a.Code, a.Body, a.Header.Get("Retry-After"), a.err)
+			t.Errorf("%s: %d %s, Retry-After %q, %v", path, a.Code, a.Text, a.Header.Get("Retry-After"), a.err)
 		}
 	}
 	// What is there may still be used, until the grace is over.
 	if a := <-d.inBackground(Call{Method: "POST", Path: "/sandboxes/a/execute", Body: `{"command":"touch end"}`}); a.err != nil || a.Code != http.StatusOK {
-		t.Errorf("a command meanwhile: %d %s, %v", a.Code, a.Body, a.err)
+		t.Errorf("a command meanwhile: %d %s, %v", a.Code, a.Text, a.err)
 	}
-	if a := <-short; a.err != nil || !strings.Contains(string(a.Body), `"output":"short\n"`) {
-		t.Errorf("a command that ended within the grace: %d %s, %v", a.Code, a.Body, a.err)
+	if a := <-short; a.err != nil || !strings.Contains(a.Text, `"output":"short\n"`) {
+		t.Errorf("a command that ended within the grace: %d %s, %v", a.Code, a.Text, a.err)
 	}
 	if a := <-long; a.err != nil || a.Code != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" {
-		t.Errorf("a command that did not end: %d %s", a.Code, a.Body)
+		t.Errorf("a command that did not end: %d %s", a.Code, a.Text)
 	}
 	if code := <-ended; code != 0 {
 		t.Errorf("pid %d ended with %d", process.Pid, code)

@@ -162,7 +162,7 @@ func TestF25(t *testing.T) {
 			if try == 5 {
 				from = d // the last one arrives
 			}
-			resp, err := from.Request(t.Context(), d.Key, "POST", "/sandboxes", strings.NewReader(`{"labels":{"key":"`+key+`"}}`),
+			resp, err := from.Admin().Request(t.Context(), "POST", "/sandboxes", strings.NewReader(`{"labels":{"key":"`+key+`"}}`),
 				"Content-Type", "application/json", "Idempotency-Key", key, "Connection", "close")
 			var body []byte
 			if err == nil {

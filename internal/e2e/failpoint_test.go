@@ -39,7 +39,7 @@ func (s *stormy) do(c Call) error {
 	c.Key = s.Key
 	a, err := s.Try(c)
 	if err == nil && a.Code >= 300 {
-		err = fmt.Errorf("%w: %d %s", errRefused, a.Code, a.Body)
+		err = fmt.Errorf("%w: %d %s", errRefused, a.Code, a.Text)
 	}
 	return err
 }

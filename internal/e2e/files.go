@@ -72,7 +72,7 @@ func (r *restBox) ReadFile(ctx context.Context, name string, o client.ReadOption
 	case o.Offset > 0:
 		headers = []string{"Range", fmt.Sprintf("bytes=%d-", o.Offset)}
 	}
-	resp, err := r.d.Request(ctx, r.d.Key, "GET", r.query("", name, o.User), nil, headers...) //nolint:bodyclose // the caller closes the content
+	resp, err := r.d.Admin().Request(ctx, "GET", r.query("", name, o.User), nil, headers...) //nolint:bodyclose // the caller closes the content
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (r *restBox) WriteFile(ctx context.Context, name string, body io.Reader, o 
 }
 
 func (r *restBox) send(ctx context.Context, method, path string, body io.Reader, contentType string) error {
-	resp, err := r.d.Request(ctx, r.d.Key, method, path, body, "Content-Type", contentType)
+	resp, err := r.d.Admin().Request(ctx, method, path, body, "Content-Type", contentType)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (r *restBox) PutArchive(ctx context.Context, name string, body io.Reader, o
 }
 
 func (r *restBox) Archive(ctx context.Context, name string, format client.ArchiveFormat) (io.ReadCloser, func() int, error) {
-	resp, err := r.d.Request(ctx, r.d.Key, "GET", r.query("/archive", name, ""), nil, "Accept", archiveTypes[format], "Accept-Encoding", "identity") //nolint:bodyclose // the caller closes the archive
+	resp, err := r.d.Admin().Request(ctx, "GET", r.query("/archive", name, ""), nil, "Accept", archiveTypes[format], "Accept-Encoding", "identity") //nolint:bodyclose // the caller closes the archive
 	if err != nil {
 		return nil, nil, err
 	}

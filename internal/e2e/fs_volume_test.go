@@ -31,53 +31,13 @@ func TestFS04_Volume(t *testing.T) {
 	if a := c.Send("POST", api+"/sandboxes/dev/execute", quoted(`{"command":%s,"user":"root"}`, line)); !strings.Contains(a.Text, "fifo") {
 		t.Fatal(a)
 	}
-	look := func(when string) {
-		t.Helper()
-		a := c.Send("GET", api+"/volumes/data/archive", "")
-		if a.Code != 200 || strings.Contains(a.Text, text) || strings.Contains(a.Text, "SQLite format") {
-			t.Errorf("%s: %d, %d bytes", when, a.Code, len(a.Text))
-		}
-		names := map[string]byte{}
-		for r := tar.NewReader(strings.NewReader(a.Text)); ; {
-			h, err := r.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatalf("%s: %v", when, err)
-			}
-			names[strings.TrimPrefix(h.Name, "./")] = h.Typeflag
-			if strings.Contains(h.Name, "..") || strings.HasPrefix(h.Name, "/") || h.Typeflag == tar.TypeFifo || h.Typeflag == tar.TypeChar || h.Typeflag == tar.TypeBlock {
-				t.Errorf("%s: an entry %q of type %c", when, h.Name, h.Typeflag)
-			}
-		}
-		if _, ok := names["real/own"]; !ok { // the control
-			t.Errorf("%s: the archive has %v", when, names)
-		}
-		for name := range names {
-			for _, link := range []string{"dir/", "root/", "up/", "data/"} {
-				if strings.HasPrefix(name, link) && name != link {
-					t.Errorf("%s: %q is behind a link", when, name)
-				}
-			}
-		}
-	}
+	look := func(when string) { t.Helper(); lookAtLinks(t, c, text, when) }
 	look("in use")
 	if a := c.Send("DELETE", api+"/sandboxes/dev", ""); a.Code != 204 {
 		t.Fatal(a)
 	}
 	look("free")
-	for _, name := range []string{"file", "dir/canary", "dir/new", "cron", "root" + cron, "up" + cron, "data/agentbox.db", "root" + canary, "hard"} {
-		var b bytes.Buffer
-		w := tar.NewWriter(&b)
-		if err := errors.Join(w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o4755, Size: 4}), second(w.Write([]byte("from"))), w.Close()); err != nil {
-			t.Fatal(err)
-		}
-		if a := c.Stream("PUT", api+"/volumes/data/archive", &b, "Content-Type", "application/x-tar"); a.Code >= 500 {
-			t.Errorf("fill %s: %v", name, a)
-		}
-		check()
-	}
+	fillThroughLinks(t, c, cron, canary, check)
 	if _, err := os.Lstat(cron); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the host has %s: %v", cron, err)
 	}
@@ -100,7 +60,65 @@ func TestFS04_Volume(t *testing.T) {
 	if a := c.Send("DELETE", api+"/sandboxes/dev", ""); a.Code != 204 {
 		t.Error(a)
 	}
-	// Ten gigabytes in ten megabytes end at the volume's size.
+	fillWithBomb(t, d, c)
+	if a := c.Send("DELETE", api+"/volumes/data", ""); a.Code != 204 {
+		t.Errorf("remove: %v", a)
+	}
+}
+
+// lookAtLinks reads the volume's archive, which has nothing of the host's and nothing
+// that lies behind a link.
+func lookAtLinks(t *testing.T, c *Client, text, when string) {
+	t.Helper()
+	a := c.Send("GET", api+"/volumes/data/archive", "")
+	if a.Code != 200 || strings.Contains(a.Text, text) || strings.Contains(a.Text, "SQLite format") {
+		t.Errorf("%s: %d, %d bytes", when, a.Code, len(a.Text))
+	}
+	names := map[string]byte{}
+	for r := tar.NewReader(strings.NewReader(a.Text)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		names[strings.TrimPrefix(h.Name, "./")] = h.Typeflag
+		if strings.Contains(h.Name, "..") || strings.HasPrefix(h.Name, "/") || h.Typeflag == tar.TypeFifo || h.Typeflag == tar.TypeChar || h.Typeflag == tar.TypeBlock {
+			t.Errorf("%s: an entry %q of type %c", when, h.Name, h.Typeflag)
+		}
+	}
+	if _, ok := names["real/own"]; !ok { // the control
+		t.Errorf("%s: the archive has %v", when, names)
+	}
+	for name := range names {
+		for _, link := range []string{"dir/", "root/", "up/", "data/"} {
+			if strings.HasPrefix(name, link) && name != link {
+				t.Errorf("%s: %q is behind a link", when, name)
+			}
+		}
+	}
+}
+
+// fillThroughLinks unpacks files where the guest has left links.
+func fillThroughLinks(t *testing.T, c *Client, cron, canary string, check func()) {
+	t.Helper()
+	for _, name := range []string{"file", "dir/canary", "dir/new", "cron", "root" + cron, "up" + cron, "data/agentbox.db", "root" + canary, "hard"} {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		if err := errors.Join(w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o4755, Size: 4}), second(w.Write([]byte("from"))), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if a := c.Stream("PUT", api+"/volumes/data/archive", &b, "Content-Type", "application/x-tar"); a.Code >= 500 {
+			t.Errorf("fill %s: %v", name, a)
+		}
+		check()
+	}
+}
+
+// fillWithBomb: ten gigabytes in ten megabytes end at the volume's size.
+func fillWithBomb(t *testing.T, d *Daemon, c *Client) {
+	t.Helper()
 	grown, began := d.Growth(), time.Now()
 	if a := c.Stream("PUT", api+"/volumes/data/archive", bytes.NewReader(gzipBomb(t)), "Content-Type", "application/gzip"); !a.Refused() || a.Code != 413 && a.Code != 422 {
 		t.Errorf("a bomb: %v", a)
@@ -108,9 +126,6 @@ func TestFS04_Volume(t *testing.T) {
 	Within(t, began, 10*time.Second)
 	if n := grown(); n > 64<<20 {
 		t.Errorf("a bomb: the daemon grew by %d MiB", n>>20)
-	}
-	if a := c.Send("DELETE", api+"/volumes/data", ""); a.Code != 204 {
-		t.Errorf("remove: %v", a)
 	}
 }
 

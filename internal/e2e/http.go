@@ -55,20 +55,9 @@ func problemOf(status int, body []byte) error {
 	return p
 }
 
-// Request is an answer to a request below /api/v1 whose body the caller closes.
-// What is no success is a *Problem. It ends with ctx.
-func (d *Daemon) Request(ctx context.Context, key, method, path string, body io.Reader, headers ...string) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, method, d.URL+"/api/v1"+path, body)
-	if err != nil {
-		return nil, err
-	}
-	if key != "" {
-		r.Header.Set("Authorization", "Bearer "+key)
-	}
-	for i := 0; i+1 < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := http.DefaultClient.Do(r)
+// Request is Open below /api/v1. What is no success is a *Problem.
+func (c *Client) Request(ctx context.Context, method, path string, body io.Reader, headers ...string) (*http.Response, error) {
+	resp, err := c.Open(ctx, method, api+path, body, headers...)
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +80,7 @@ func (d *Daemon) Request(ctx context.Context, key, method, path string, body io.
 // ask sends JSON with the first key and decodes the answer into out, if that is
 // not nil.
 func (d *Daemon) ask(ctx context.Context, method, path, body string, out any) error {
-	headers := []string{"Content-Type", "application/json"}
-	if body == "" {
-		headers = nil
-	}
-	resp, err := d.Request(ctx, d.Key, method, path, strings.NewReader(body), headers...)
+	resp, err := d.Admin().Request(ctx, method, path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -124,10 +109,7 @@ type EventStream struct {
 // Events sends a request that is answered with events.
 func (d *Daemon) Events(ctx context.Context, key, method, path, body string, headers ...string) (*EventStream, error) {
 	headers = append(headers, "Accept", "text/event-stream")
-	if body != "" {
-		headers = append(headers, "Content-Type", "application/json")
-	}
-	resp, err := d.Request(ctx, key, method, path, strings.NewReader(body), headers...)
+	resp, err := d.As(key).Request(ctx, method, path, strings.NewReader(body), headers...)
 	if err != nil {
 		return nil, err
 	}

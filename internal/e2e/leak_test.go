@@ -92,7 +92,7 @@ var inward = regexp.MustCompile(`(?i)goroutine \d|\.go:\d|\bpanic\b|runtime erro
 func TestLEAK10(t *testing.T) {
 	t.Parallel()
 	d := StartDaemon(t, "--rate-limit-refused", "0")
-	c, nobody := d.Admin(), &Tenant{t: t, d: d}
+	c, nobody := d.Admin(), &Client{t: t, d: d}
 	c.Create(`{"name":"dev"}`)
 	n := 0
 	check := func(what string, a Answer) {

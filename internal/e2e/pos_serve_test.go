@@ -99,7 +99,7 @@ func TestPOS05(t *testing.T) {
 		c.Background(id, "python3 -m http.server --bind 0.0.0.0 8000 & python3 -c 'import socket; s=socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind((\"0.0.0.0\",5353)); s.recv(1)'")
 		Until(t, soon, "the server in the sandbox", func() bool { return strings.Contains(c.Send("GET", api+"/sandboxes/"+id+"/ports", "").Text, "8000") })
 		for range 3 {
-			resp, err := c.Open("GET", api+"/sandboxes/"+id+"/ports/8000/connect", nil, upgrade...)
+			resp, err := c.Open(t.Context(), "GET", api+"/sandboxes/"+id+"/ports/8000/connect", nil, upgrade...)
 			if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 				t.Fatalf("connect: %v %v", resp, err)
 			}

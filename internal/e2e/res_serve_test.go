@@ -18,28 +18,7 @@ func TestRES16(t *testing.T) {
 	idle := time.Duration(Sized(6, 60)) * time.Second
 	d := StartDaemon(t, "--limits-sandboxes", "6", "--sandbox-memory", "160m", "--sandbox-idle-timeout", idle.String())
 	c := d.Tenant("acme")
-	uses := map[string]func(ctx context.Context, id string){
-		"command": again(idle/4, func(id string) { c.Send("POST", api+"/sandboxes/"+id+"/execute", `{"command":"true"}`) }),
-		"file":    again(idle/4, func(id string) { c.Read(id, "/etc/hostname") }),
-		"port": func(ctx context.Context, id string) {
-			c.Sh(id, "setsid python3 -m http.server 8000 >/dev/null 2>&1 &")
-			again(idle/4, func(id string) { c.Send("GET", api+"/sandboxes/"+id+"/ports/8000/connect", "", upgrade...) })(ctx, id)
-		},
-		"stream": func(ctx context.Context, id string) {
-			resp, err := c.Open("POST", api+"/sandboxes/"+id+"/execute/stream", strings.NewReader(`{"command":"sleep 600"}`))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			<-ctx.Done()
-			resp.Body.Close()
-		},
-		"running command": func(ctx context.Context, id string) {
-			exec := c.Background(id, "sleep 600")
-			<-ctx.Done()
-			c.Send("POST", api+"/sandboxes/"+id+"/execs/"+exec+"/signal", `{"signal":"KILL"}`)
-		},
-	}
+	uses := c.uses(idle / 4)
 	boxes := map[string]string{}
 	for kind := range uses {
 		boxes[kind] = c.Create(`{}`).ID
@@ -91,6 +70,33 @@ func TestRES16(t *testing.T) {
 		if took := time.Since(ended); took > idle+15*time.Second+Slack() { // a client that left a stream may come back for 5 s
 			t.Errorf("%s: gone %v after its last use", kind, took)
 		}
+	}
+}
+
+// uses are the kinds of use that keep a sandbox, each until its context ends; those that
+// take no time come again after a pause.
+func (c *Client) uses(pause time.Duration) map[string]func(ctx context.Context, id string) {
+	return map[string]func(ctx context.Context, id string){
+		"command": again(pause, func(id string) { c.Send("POST", api+"/sandboxes/"+id+"/execute", `{"command":"true"}`) }),
+		"file":    again(pause, func(id string) { c.Read(id, "/etc/hostname") }),
+		"port": func(ctx context.Context, id string) {
+			c.Sh(id, "setsid python3 -m http.server 8000 >/dev/null 2>&1 &")
+			again(pause, func(id string) { c.Send("GET", api+"/sandboxes/"+id+"/ports/8000/connect", "", upgrade...) })(ctx, id)
+		},
+		"stream": func(ctx context.Context, id string) {
+			resp, err := c.Open(c.t.Context(), "POST", api+"/sandboxes/"+id+"/execute/stream", strings.NewReader(`{"command":"sleep 600"}`))
+			if err != nil {
+				c.t.Error(err)
+				return
+			}
+			<-ctx.Done()
+			resp.Body.Close()
+		},
+		"running command": func(ctx context.Context, id string) {
+			exec := c.Background(id, "sleep 600")
+			<-ctx.Done()
+			c.Send("POST", api+"/sandboxes/"+id+"/execs/"+exec+"/signal", `{"signal":"KILL"}`)
+		},
 	}
 }
 

@@ -116,18 +116,18 @@ func (d *Daemon) keepAlive(ctx context.Context, names ...string) {
 }
 
 func (d *Daemon) keepOnce(names []string) error {
-	call := func(method, path, body string) (Reply, error) {
-		return d.Try(Call{Key: d.Key, Method: method, Path: path, Body: body})
+	call := func(method, path, body string) (Answer, error) {
+		return d.Admin().Try(method, api+path, strings.NewReader(body))
 	}
 	var all struct {
 		Items []struct{ ID, Name, Status string }
 	}
 	a, err := call("GET", "/sandboxes?limit=1000", "")
 	if err == nil {
-		err = json.Unmarshal(a.Body, &all)
+		err = json.Unmarshal([]byte(a.Text), &all)
 	}
 	if err != nil || a.Code != http.StatusOK {
-		return fmt.Errorf("list the sandboxes: %d %s, %w", a.Code, a.Body, err)
+		return fmt.Errorf("list the sandboxes: %v, %w", a, err)
 	}
 	if len(all.Items) > apiCap {
 		return errors.New("there are more sandboxes than may be")

@@ -36,7 +36,7 @@ func TestTEN08(t *testing.T) {
 	if d.Do(d.Key, "GET", "/keys", "", &keys); len(keys.Items) != 3 || d.Do(d.Key, "DELETE", "/keys/"+keys.Items[2].ID, "", nil) != 204 {
 		t.Fatalf("the keys are %+v", keys)
 	}
-	nobody := &Tenant{t: t, d: d}
+	nobody := &Client{t: t, d: d}
 	good := acme.Key
 	ways := map[string][]string{
 		"no key": {}, "wrong key": {"Authorization", "Bearer abx_" + strings.Repeat("0", 40)}, "revoked key": {"X-API-Key", revoked.Key}, "basic": {"Authorization", "Basic " + good},

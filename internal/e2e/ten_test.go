@@ -14,7 +14,7 @@ import (
 )
 
 // ask sends the request that a route could serve, with ids in it.
-func (c *Tenant) ask(pattern string, r resttest.Request, id, exec, session string) Answer {
+func (c *Client) ask(pattern string, r resttest.Request, id, exec, session string) Answer {
 	c.t.Helper()
 	method, _, _ := strings.Cut(pattern, " ")
 	var headers []string
@@ -49,7 +49,7 @@ func TestTEN01(t *testing.T) {
 		if !ok {
 			continue
 		}
-		for _, other := range []*Tenant{zeta, d.Admin()} {
+		for _, other := range []*Client{zeta, d.Admin()} {
 			none := sameForAll(other.ask(pattern, row, strings.Repeat("0", len(sb.ID)), exec, "own"))
 			if !strings.HasPrefix(none, "404") && (other != zeta || !strings.HasPrefix(none, "403")) {
 				t.Errorf("%s of no sandbox: %s", pattern, none)
@@ -245,8 +245,8 @@ func TestTEN10(t *testing.T) {
 	d := StartDaemon(t, "--limits-sandboxes-per-owner", "1")
 	acme, zeta := d.Tenant("acme"), d.Tenant("zeta")
 	acme.Create(`{"name":"dev"}`)
-	second := &Tenant{t, d, d.Tenant("acme").Key} // a quota is the owner's, not the key's
-	for _, c := range []*Tenant{acme, second} {
+	second := &Client{t, d, d.Tenant("acme").Key} // a quota is the owner's, not the key's
+	for _, c := range []*Client{acme, second} {
 		a := c.Send("POST", api+"/sandboxes", `{}`)
 		if a.Code != http.StatusTooManyRequests || a.Problem().Code != "quota_exceeded" || a.Header.Get("Retry-After") == "" || !strings.Contains(a.Problem().Detail, "(1)") {
 			t.Errorf("over the quota: %v %v", a, a.Header)

@@ -273,7 +273,7 @@ func TestVolumeKilledAtEachFailpoint(t *testing.T) {
 				t.Fatalf("%s: %v", p, err)
 			}
 			if a, err := d.Try(op.call); err == nil {
-				t.Fatalf("%s: the daemon lives, and says %d %s", p, a.Code, a.Body)
+				t.Fatalf("%s: the daemon lives, and says %d %s", p, a.Code, a.Text)
 			}
 			d.Kill()
 			d.Start()

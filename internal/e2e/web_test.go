@@ -113,7 +113,7 @@ func TestWEB03(t *testing.T) {
 		// The control: pages of this server, and clients that are no browser.
 		for _, more := range [][]string{{}, {"Origin", d.URL, "Sec-Fetch-Site", "same-origin"}} {
 			body = strings.Replace(body, "taken", "allowed", 1)
-			resp, err := c.Open(method, strings.Replace(api+"/sandboxes/dev"+path, "taken", "allowed", 1), strings.NewReader(body), append(slices.Clone(headers), more...)...)
+			resp, err := c.Open(t.Context(), method, strings.Replace(api+"/sandboxes/dev"+path, "taken", "allowed", 1), strings.NewReader(body), append(slices.Clone(headers), more...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -133,7 +133,7 @@ func TestWEB03(t *testing.T) {
 func TestWEB12(t *testing.T) {
 	t.Parallel()
 	d := StartDaemon(t, "--metrics-listen", "127.0.0.1:0")
-	c, nobody := d.Admin(), &Tenant{t: t, d: d}
+	c, nobody := d.Admin(), &Client{t: t, d: d}
 	c.Create(`{"name":"dev"}`)
 	c.Write("dev", "x.html", "<script>alert(1)</script>")
 	box := api + "/sandboxes/dev"

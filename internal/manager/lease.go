@@ -88,6 +88,13 @@ func (b *box) begin() error {
 	return nil
 }
 
+// pin keeps the sandbox from being idle without being a use of it; -1 ends that.
+func (b *box) pin(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.active += n
+}
+
 // finish ends a use and reports whether the sweeper would see its deadline too
 // late without being told.
 func (b *box) finish() bool {

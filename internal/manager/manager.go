@@ -111,7 +111,8 @@ type Manager struct {
 }
 
 // Open starts a manager and brings its store and its back end to agreement: when
-// it returns, every sandbox that lived on is there.
+// it returns, every sandbox that lived on is there; those that are slow to answer
+// are waited for by who uses them.
 func Open(ctx context.Context, o Options) (*Manager, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Meter = cmp.Or[Meter](o.Meter, noMeter{})

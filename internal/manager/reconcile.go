@@ -46,9 +46,7 @@ func (m *Manager) reconcile(ctx context.Context) error {
 		b.arm()
 		m.index.add(b)
 		g.Go(func() error {
-			if err := m.recover(ctx, b, info); err != nil {
-				m.log.Error("take over a sandbox", "sandbox", rec.Short, "status", rec.Status, "error", err)
-			}
+			m.takeUp(ctx, b, info)
 			return ctx.Err()
 		})
 	}
@@ -66,6 +64,38 @@ func (m *Manager) reconcile(ctx context.Context) error {
 		})
 	}
 	return g.Wait()
+}
+
+// guestPatience is how long the daemon waits for one sandbox that runs before it
+// begins without it. Agents answer within milliseconds; one that does not, because
+// its sandbox is frozen or starved, delays nobody else. With 20 such sandboxes, eight
+// at a time, the daemon is still ready within five seconds.
+const guestPatience = time.Second
+
+// takeUp does what recover does, as a task. It returns when that is done or, if the
+// sandbox runs, when it takes too long: then it goes on, and whoever uses the sandbox
+// waits for it. Till then the sandbox is not idle: commands may run in it.
+func (m *Manager) takeUp(ctx context.Context, b *box, info runtime.Info) {
+	rec := b.snapshot()
+	var late <-chan time.Time
+	if info.State == sandbox.Live && rec.Status != sandbox.Creating && rec.Status != sandbox.Destroying {
+		late = time.After(guestPatience)
+	}
+	b.pin(1)
+	done := make(chan struct{})
+	m.spawn(func() {
+		defer close(done)
+		defer func() { b.pin(-1); m.nudge() }()
+		if err := m.recover(m.ctx, b, info); err != nil {
+			m.log.Error("take over a sandbox", "sandbox", rec.Short, "status", rec.Status, "error", err)
+		}
+	})
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-late:
+		m.log.Warn("a sandbox is slow to answer; the server begins without it", "sandbox", rec.Short)
+	}
 }
 
 // recover goes on with one sandbox from where the last manager was.
@@ -114,8 +144,8 @@ func (m *Manager) hold(ctx context.Context, b *box) {
 	b.mu.Unlock()
 }
 
-// adoptTimeout bounds taking over one sandbox: its agent needs milliseconds, and
-// one that does not answer must not keep the daemon from beginning.
+// adoptTimeout bounds taking over one sandbox, whose agent needs milliseconds:
+// whoever wants to use it waits meanwhile.
 const adoptTimeout = 10 * time.Second
 
 // dyingGrace is how long a process that was killed may take until it is gone: as
@@ -189,7 +219,7 @@ func (m *Manager) takeOver(ctx context.Context, b *box) error {
 	if err := m.save(ctx, b, rec, m.event(rec, sandbox.EventAdopted)); err != nil {
 		return err
 	}
-	soon, cancel := context.WithTimeout(ctx, adoptTimeout)
+	soon, cancel := context.WithTimeout(b.work(ctx), adoptTimeout)
 	defer cancel()
 	for end := now().Add(dyingGrace); ; {
 		err := m.adopt(soon, b)

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
@@ -191,6 +193,73 @@ func TestEndedMeanwhile(t *testing.T) {
 	if err := d.Destroy(t.Context(), acme, "a"); err != nil || d.life.held != 0 {
 		t.Errorf("%v, %d images are left", err, d.life.held)
 	}
+}
+
+// openSlow starts a daemon to which the first agent that it asks does not answer
+// before release.
+func (r *rig) openSlow() (d *daemon, release func()) {
+	r.t.Helper()
+	answer := make(chan struct{})
+	release = sync.OnceFunc(func() { close(answer) })
+	late := time.AfterFunc(time.Minute, release)
+	slow := make(chan struct{}, 1)
+	d = r.open(func(l *life) {
+		l.hook("attach", func() {
+			select {
+			case slow <- struct{}{}:
+				<-answer
+			default:
+			}
+		})
+	})
+	r.t.Cleanup(release)
+	if !late.Stop() {
+		r.t.Fatal("the daemon waited for a sandbox that did not answer")
+	}
+	return d, release
+}
+
+// A sandbox that is slow to answer keeps nobody waiting but who uses it.
+func TestBeginsWithoutTheSlow(t *testing.T) {
+	r := newRig(t)
+	d := r.open()
+	d.makeA()
+	d.kill()
+	d, release := r.openSlow()
+	if got := d.get("a"); got.Status != sandbox.Live {
+		t.Errorf("got %+v", got)
+	}
+	d.create(sandbox.CreateRequest{Name: "b"})
+	d.sh("b", "true")
+	used := make(chan error, 1)
+	go func() {
+		_, err := d.Exec(t.Context(), acme, "a", sandbox.Command{Shell: "true"}, nil, "")
+		used <- err
+	}()
+	release()
+	if err := <-used; err != nil {
+		t.Errorf("use it when it answers: %v", err)
+	}
+	r.agree(d)
+}
+
+// While nobody knows what runs in a sandbox, it is not idle.
+func TestSlowIsNotIdle(t *testing.T) {
+	r := newRig(t)
+	d := r.open()
+	d.create(sandbox.CreateRequest{Name: "slow", IdleTimeout: sandbox.MinIdleTimeout})
+	if _, err := d.StartExec(t.Context(), acme, "slow", sandbox.Command{Shell: "sleep infinity", Background: true}, nothing, ""); err != nil {
+		t.Fatal(err)
+	}
+	d.kill()
+	d, release := r.openSlow()
+	d.create(sandbox.CreateRequest{Name: "idle", IdleTimeout: sandbox.MinIdleTimeout})
+	until(t, "an idle sandbox is gone", func() bool {
+		_, err := d.Get(t.Context(), acme, "idle")
+		return err != nil
+	})
+	release()
+	d.sh("slow", "true")
 }
 
 // A sandbox that lives and can't be reached is not given up.

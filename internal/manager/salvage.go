@@ -99,5 +99,6 @@ func (m *Manager) unrecorded(ctx context.Context, info runtime.Info) error {
 	b := newBox(a.Sandbox)
 	b.arm()
 	m.index.add(b)
-	return m.recover(ctx, b, info)
+	m.takeUp(ctx, b, info)
+	return nil
 }

@@ -29,7 +29,8 @@ const maxName = 4095
 // it with [transfer.ErrBounds]. The names of a file come as links to the first one;
 // where there are more such files than can be remembered, as files of their own.
 // Sandboxes may use the volume meanwhile; what they change may be in the archive or
-// not. A few archives are written and read at once; more wait.
+// not. A few archives are written and read at once, and fewer of one owner; more
+// wait.
 func (v *Volumes) Backup(ctx context.Context, owner, name string, w io.Writer, b Bounds) (skipped []string, err error) {
 	err = v.with(ctx, owner, name, looks, func(tree string) error {
 		skipped, err = v.pack(ctx, tree, w, b.orDefault())
@@ -45,18 +46,12 @@ func (v *Volumes) Backup(ctx context.Context, owner, name string, w io.Writer, b
 // restored, in the place of a sandbox's id.
 const archiver = "archive "
 
-// maxArchives is how many archives are written and read at once, more wait: each
-// may take maxLinked of memory.
-const maxArchives = 8
-
 // with calls f while a volume's tree is open.
 func (v *Volumes) with(ctx context.Context, owner, name string, m mode, f func(tree string) error) (err error) {
-	select {
-	case v.archives <- struct{}{}:
-		defer func() { <-v.archives }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := v.archives.take(ctx, owner); err != nil {
+		return err
 	}
+	defer v.archives.leave(owner)
 	holder := archiver + ids.Hex(idBytes)
 	vol, tree, err := v.take(ctx, owner, name, holder, m)
 	if err != nil {

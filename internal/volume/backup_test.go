@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -284,5 +286,49 @@ func TestOwners(t *testing.T) {
 		if got := i.Sys().(*syscall.Stat_t); got.Uid != want || got.Gid != want {
 			t.Errorf("%s is of %d:%d, want %d", name, got.Uid, got.Gid, want)
 		}
+	}
+}
+
+// stuck tells that something is written to it, and takes nothing until the end.
+type stuck struct {
+	begun chan<- struct{}
+	end   <-chan struct{}
+}
+
+func (s stuck) Write([]byte) (int, error) {
+	s.begun <- struct{}{}
+	<-s.end
+	return 0, io.ErrClosedPipe
+}
+
+// One owner's slow archives leave places for others.
+func TestTEN10_ArchivesPerOwner(t *testing.T) {
+	h := newHost(t, sandbox.VolumeDirectory)
+	v, _ := h.open(t)
+	create(t, v, "a", "data")
+	create(t, v, "b", "data")
+	begun, end := make(chan struct{}, 20), make(chan struct{})
+	var slow sync.WaitGroup
+	defer slow.Wait()
+	defer close(end)
+	for range cap(begun) {
+		slow.Go(func() {
+			if _, err := v.Backup(t.Context(), "a", "data", stuck{begun, end}, volume.Bounds{}); !errors.Is(err, io.ErrClosedPipe) {
+				t.Error(err)
+			}
+		})
+	}
+	for range 2 {
+		<-begun
+	}
+	soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 100 { // the slow ones have time to take all that they get
+		if _, err := v.Backup(soon, "b", "data", io.Discard, volume.Bounds{}); err != nil {
+			t.Fatalf("another owner's: %v", err)
+		}
+	}
+	if n := len(begun); n > 0 {
+		t.Errorf("%d more of one owner are written at once", n)
 	}
 }

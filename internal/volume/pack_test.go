@@ -94,8 +94,8 @@ func TestManyLinks(t *testing.T) {
 
 // An archive waits for its turn, as long as somebody waits for it.
 func TestArchivesWait(t *testing.T) {
-	v := &Volumes{archives: make(chan struct{}, 1)}
-	v.archives <- struct{}{}
+	v := &Volumes{archives: newPlaces(1, 1)}
+	must(t, v.archives.take(t.Context(), "other"))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := v.Backup(ctx, "default", "data", io.Discard, Bounds{}); !errors.Is(err, context.Canceled) {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -30,7 +31,8 @@ func (v *Volumes) Tenants() bool { return v.root != nil }
 
 // AcquireTenant makes the storage of an owner's tenant usable for holder, a
 // sandbox's id, and makes it if there is none. Any number may write to it.
-// FailedPrecondition: no storage is configured.
+// FailedPrecondition: no storage is configured. A [sandbox.LimitError]: the owner has
+// as many tenants as it may have; those who have storage go on using it.
 func (v *Volumes) AcquireTenant(_ context.Context, owner, tenant, holder string) (Storage, error) {
 	parts, err := v.tenantPath(owner, tenant)
 	if err != nil {
@@ -119,17 +121,19 @@ func (v *Volumes) makeTenant(parts []string) (Storage, error) {
 
 // openBelow opens a directory below the storage without following links, and
 // makes what is missing if asked to.
-func (v *Volumes) openBelow(parts []string, missing bool) (_ *os.File, err error) {
+func (v *Volumes) openBelow(parts []string, missing bool) (*os.File, error) {
 	v.adds.Lock() // owners' directories are made by several at once
 	defer v.adds.Unlock()
 	dir := v.root
-	for _, name := range parts {
-		var next *os.File
-		if missing {
-			next, err = mkdirAt(dir, name, gateMode, os.Getuid(), v.opts.GID)
-		} else {
-			next, err = openDir(dir, name)
+	for i, name := range parts {
+		open := openDir
+		switch {
+		case missing && i == len(parts)-1:
+			open = v.addTenant
+		case missing:
+			open = v.addDir
 		}
+		next, err := open(dir, name)
 		if dir != v.root {
 			dir.Close()
 		}
@@ -139,6 +143,40 @@ func (v *Volumes) openBelow(parts []string, missing bool) (_ *os.File, err error
 		dir = next
 	}
 	return dir, nil
+}
+
+func (v *Volumes) addDir(dir *os.File, name string) (*os.File, error) {
+	return mkdirAt(dir, name, gateMode, os.Getuid(), v.opts.GID)
+}
+
+// addTenant opens a tenant's directory in dir, which has those of one owner. One more
+// than the owner may have is not made. The caller holds v.adds.
+func (v *Volumes) addTenant(dir *os.File, tenant string) (*os.File, error) {
+	if _, err := statAt(dir, tenant); !errors.Is(err, fs.ErrNotExist) {
+		return v.addDir(dir, tenant)
+	}
+	all, err := openDir(dir, ".") // with a place of its own to read from
+	if err != nil {
+		return nil, err
+	}
+	defer all.Close()
+	n := 0
+	err = eachName(all, func(name string) error {
+		if !strings.HasPrefix(name, ".") {
+			n++
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if n >= v.opts.Tenants {
+		return nil, &sandbox.LimitError{
+			Quota: true, RetryAfter: quotaPatience,
+			Text: fmt.Sprintf("Maximum number of tenants with storage (%d) reached; destroy a tenant's last sandbox with remove_storage=true to make room", v.opts.Tenants),
+		}
+	}
+	return v.addDir(dir, tenant)
 }
 
 // eraseTenant takes the tenant's directory away with one rename, so that nobody

@@ -3,9 +3,12 @@
 package volume_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -55,6 +58,55 @@ func TestTenants(t *testing.T) {
 	if _, err := os.Stat(other.Workspace); err != nil {
 		t.Error(err)
 	}
+}
+
+// An owner has so many tenants with storage and no more, whoever asks at once; those
+// who have it keep it, and other owners are not concerned.
+func TestTEN10_TenantsPerOwner(t *testing.T) {
+	for _, owner := range []string{sandbox.DefaultOwner, "a"} {
+		h := newHost(t, sandbox.VolumeDirectory)
+		h.Tenants = 3
+		v, _ := h.open(t)
+		must(t, errors.Join(makeTenant(t, v, "b", "other"), makeTenant(t, v, sandbox.DefaultOwner, "other")))
+		errs := make([]error, 10)
+		var wg sync.WaitGroup
+		for i := range errs {
+			wg.Go(func() { errs[i] = makeTenant(t, v, owner, fmt.Sprint("t", i)) })
+		}
+		wg.Wait()
+		made := 0
+		if owner == sandbox.DefaultOwner {
+			made++ // the other one
+		}
+		for i, err := range errs {
+			var full *sandbox.LimitError
+			switch {
+			case err == nil:
+				made++
+				must(t, makeTenant(t, v, owner, fmt.Sprint("t", i))) // as often as one likes
+			case !errors.As(err, &full) || !full.Quota || !strings.Contains(err.Error(), "(3)"):
+				t.Errorf("%s, tenant %d: %v", owner, i, err)
+			}
+		}
+		if made != 3 {
+			t.Errorf("%s has %d tenants, 3 may be", owner, made)
+		}
+		must(t, v.Close())
+		h.Tenants = 1 // fewer than there are
+		v, _ = h.open(t)
+		for i, err := range errs {
+			if again := makeTenant(t, v, owner, fmt.Sprint("t", i)); (again == nil) != (err == nil) {
+				t.Errorf("%s, tenant %d: %v, and then %v", owner, i, err, again)
+			}
+		}
+	}
+}
+
+// makeTenant makes the storage of a tenant that nobody uses.
+func makeTenant(t *testing.T, v *volume.Volumes, owner, tenant string) error {
+	_, err := v.AcquireTenant(t.Context(), owner, tenant, "s")
+	v.ReleaseTenant(owner, tenant, "s")
+	return err
 }
 
 // However deep a guest nests directories, few of them are open at once.

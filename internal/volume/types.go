@@ -8,7 +8,7 @@ import (
 	"agentbox/internal/transfer"
 )
 
-// Sizes of volumes in bytes, and how many an owner may have.
+// Sizes of volumes in bytes, and how many volumes and tenants an owner may have.
 const (
 	// MinSize leaves something for files beside ext4's own tables and journal.
 	MinSize int64 = 16 << 20
@@ -20,6 +20,9 @@ const (
 	// what their sizes may add up to.
 	DefaultPerOwner         = 100
 	DefaultOwnerBytes int64 = 256 << 30
+	// DefaultTenants is as many tenants with storage as an owner may have: more than
+	// have a sandbox at once, because storage stays.
+	DefaultTenants = 1000
 )
 
 // Hold is one use of a volume or of a tenant's storage.

@@ -54,6 +54,8 @@ type Options struct {
 	// TenantSize limits each tenant's storage in bytes where there is a project
 	// quota. 0: DefaultSize.
 	TenantSize int64
+	// Tenants bounds how many tenants of one owner have storage. 0: DefaultTenants.
+	Tenants int
 	// Kind is how new volumes are kept. Empty: the first that works here of
 	// VolumeImage, VolumeQuota and VolumeDirectory.
 	Kind sandbox.VolumeKind
@@ -96,13 +98,13 @@ type Volumes struct {
 	adds  sync.Mutex      // while an owner's volumes are counted
 	kinds func() choice
 
-	archives chan struct{} // one element for each that is written or read
+	archives *places // for those that are written or read
 }
 
 // Open opens the storage and brings it to what the records and the holds say.
 // holds are those of sandboxes that outlived the last daemon.
 func Open(ctx context.Context, o Options, holds []Hold) (_ *Volumes, _ Report, err error) {
-	v := &Volumes{uses: map[string]*use{}, archives: make(chan struct{}, maxArchives)}
+	v := &Volumes{uses: map[string]*use{}, archives: newPlaces(maxArchives, maxOwnerArchives)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("open the volumes: %w", err), v.Close())
@@ -124,6 +126,7 @@ func (v *Volumes) configure(o Options) (err error) {
 	}
 	o.MaxSize, o.TenantSize = cmp.Or(o.MaxSize, DefaultMaxSize), cmp.Or(o.TenantSize, DefaultSize)
 	o.PerOwner, o.OwnerBytes = cmp.Or(o.PerOwner, DefaultPerOwner), cmp.Or(o.OwnerBytes, DefaultOwnerBytes)
+	o.Tenants = cmp.Or(o.Tenants, DefaultTenants)
 	o.Size, o.IDs = min(cmp.Or(o.Size, DefaultSize), o.MaxSize), max(o.IDs, 1)
 	// What the kernel tells of mounts has no links in it.
 	if o.Dir, v.dir, err = openPrivate(o.Dir, o.GID); err != nil {

@@ -145,7 +145,7 @@ func (d *daemon) openVolumes(ctx context.Context) (err error) {
 	o := volume.Options{
 		Dir: filepath.Join(d.cfg.DataDir, volumesDir), Storage: d.cfg.Storage, Records: d.store,
 		UID: int(user.HostUser), GID: int(user.HostUser), IDs: user.HostUsers,
-		Size: v.Size, MaxSize: v.MaxSize, PerOwner: int(v.PerOwner), OwnerBytes: v.SpacePerOwner, TenantSize: v.StorageSize,
+		Size: v.Size, MaxSize: v.MaxSize, PerOwner: int(v.PerOwner), OwnerBytes: v.SpacePerOwner, TenantSize: v.StorageSize, Tenants: int(v.Tenants),
 	}
 	var rep volume.Report
 	if d.vols, rep, err = volume.Open(ctx, o, manager.Holds(recs)); err != nil {

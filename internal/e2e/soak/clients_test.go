@@ -21,7 +21,7 @@ func TestServiceClients(t *testing.T) {
 	parallel(2, boxes, func(i int) {
 		a, err := d.Try(e2e.Call{Key: d.Key, Method: "POST", Path: "/sandboxes", Body: fmt.Sprintf(`{"name":"b%d"}`, i)})
 		if err != nil || a.Code != http.StatusCreated {
-			t.Errorf("create: %d %s, %v", a.Code, a.Body, err)
+			t.Errorf("create: %d %s, %v", a.Code, a.Text, err)
 		}
 	})
 	if t.Failed() {
@@ -65,15 +65,15 @@ func useBox(d *e2e.Daemon, box, word string, n int) string {
 	if err != nil {
 		return err.Error()
 	}
-	if a.Code != code || !strings.Contains(string(a.Body), want) {
-		return fmt.Sprintf("%s %s: %d %s", call.Method, call.Path, a.Code, a.Body)
+	if a.Code != code || !strings.Contains(a.Text, want) {
+		return fmt.Sprintf("%s %s: %d %s", call.Method, call.Path, a.Code, a.Text)
 	}
 	if n%4 != 2 {
 		return ""
 	}
 	call = e2e.Call{Key: d.Key, Method: "DELETE", Path: box + "/files?path=f-" + word}
 	if a, err = d.Try(call); err != nil || a.Code != http.StatusNoContent {
-		return fmt.Sprintf("%s %s: %d %s, %v", call.Method, call.Path, a.Code, a.Body, err)
+		return fmt.Sprintf("%s %s: %d %s, %v", call.Method, call.Path, a.Code, a.Text, err)
 	}
 	return ""
 }

@@ -89,13 +89,13 @@ func (w *worker) verifyBox(b *modelBox) {
 	}
 	var sb shown
 	if a.Code != http.StatusNotFound {
-		if err := json.Unmarshal(a.Body, &sb); err != nil || a.Code != http.StatusOK {
-			w.t.Errorf("%s: %d %s", b.name, a.Code, a.Body)
+		if err := json.Unmarshal([]byte(a.Text), &sb); err != nil || a.Code != http.StatusOK {
+			w.t.Errorf("%s: %d %s", b.name, a.Code, a.Text)
 			return
 		}
 	}
 	if !b.may[sb.Status] {
-		w.t.Errorf("%s is %q, which is none of %v: %s", b.name, sb.Status, slices.Sorted(maps.Keys(b.may)), a.Body)
+		w.t.Errorf("%s is %q, which is none of %v: %s", b.name, sb.Status, slices.Sorted(maps.Keys(b.may)), a.Text)
 		return
 	}
 	created := b.uid != "" // somebody was told of it

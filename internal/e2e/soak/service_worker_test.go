@@ -87,12 +87,12 @@ func (w *worker) call(c e2e.Call, want int, out any) bool {
 		return false
 	}
 	if a.Code != want {
-		w.t.Errorf("%s: %s %s %.200s: %d %s", w.name, c.Method, c.Path, c.Body, a.Code, a.Body)
+		w.t.Errorf("%s: %s %s %.200s: %d %s", w.name, c.Method, c.Path, c.Body, a.Code, a.Text)
 		return false
 	}
 	if out != nil {
-		if err := json.Unmarshal(a.Body, out); err != nil {
-			w.t.Errorf("%s: %s %s: %s: %v", w.name, c.Method, c.Path, a.Body, err)
+		if err := json.Unmarshal([]byte(a.Text), out); err != nil {
+			w.t.Errorf("%s: %s %s: %s: %v", w.name, c.Method, c.Path, a.Text, err)
 			return false
 		}
 	}
@@ -225,10 +225,10 @@ func (w *worker) follow(b *modelBox) {
 			w.interrupted = true
 			return
 		case a.Code != http.StatusOK:
-			w.t.Errorf("%s: output of %s at %d: %d %s", b.name, j.id, len(j.said), a.Code, a.Body)
+			w.t.Errorf("%s: output of %s at %d: %d %s", b.name, j.id, len(j.said), a.Code, a.Text)
 			return
 		}
-		j.said += string(a.Body)
+		j.said += a.Text
 		if wrong := j.gap(); wrong != "" {
 			w.t.Errorf("%s: %s counts wrong: %s", b.name, j.id, wrong)
 		}
@@ -274,7 +274,7 @@ func (w *worker) openSession(b *modelBox) bool {
 		w.doubts++
 		return false
 	case a.Code != http.StatusCreated && a.Code != http.StatusConflict: // by an earlier call without an answer
-		w.t.Errorf("%s: begin a session: %d %s", b.name, a.Code, a.Body)
+		w.t.Errorf("%s: begin a session: %d %s", b.name, a.Code, a.Text)
 		return false
 	}
 	b.session = true

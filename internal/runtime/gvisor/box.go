@@ -21,12 +21,15 @@ type box struct {
 	dir  string
 	conf *config.Config
 
-	mu    sync.Mutex
+	// mu is held by who changes the sandbox, and shared by who looks at it. An Attach
+	// only looks, since it takes long where the agent does not answer.
+	mu    sync.RWMutex
 	rec   record
 	group *cgroup.Group
 	c     *container.Container // nil when gVisor's state is lost
 	proc  *process             // nil when there is no live process
 	conn  net.Conn             // our end of the donated stream, until Attach
+	hand  sync.Mutex           // one Attach at a time
 	inUse net.Conn             // the stream with the agent's session
 	watch *watcher             // nil before Start
 	gone  bool                 // destroyed
@@ -123,8 +126,8 @@ func (b *box) must(want sandbox.State) error {
 }
 
 func (b *box) info() runtime.Info {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.mu.RLock()
+	defer b.mu.RUnlock()
 	i := runtime.Info{
 		ID: b.rec.ID, State: b.rec.State, Reason: b.rec.Reason, Created: b.rec.Created,
 		Labels: b.rec.Labels, Limits: b.rec.Limits, NotEnforced: b.rec.Unlimited,

@@ -163,8 +163,10 @@ func (r *Runtime) Attach(ctx context.Context, id string) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attach to sandbox: %w", err)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.hand.Lock()
+	defer b.hand.Unlock()
+	b.mu.RLock()
+	defer b.mu.RUnlock()
 	conn, err := b.attach(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("attach to sandbox %s: %w", ids.Short(id), err)

@@ -19,8 +19,8 @@ func (r *Runtime) OOMKills(_ context.Context, id string) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("count out-of-memory kills of sandbox %s: %w", ids.Short(id), err)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.mu.RLock()
+	defer b.mu.RUnlock()
 	if b.group == nil {
 		return 0, nil
 	}
@@ -33,8 +33,8 @@ func (r *Runtime) Stats(ctx context.Context, id string) (runtime.Stats, error) {
 	if err != nil {
 		return runtime.Stats{}, fmt.Errorf("measure sandbox %s: %w", ids.Short(id), err)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.mu.RLock()
+	defer b.mu.RUnlock()
 	var s runtime.Stats
 	if b.group != nil {
 		g := b.group.Stats()

@@ -57,7 +57,7 @@ func registerExec(a *API, m Execs, s *sessionRoutes) {
 	}, server.Route{MaxBody: server.MaxDataBody}, x.execute)
 	routeReply(a, huma.Operation{
 		OperationID: "execute-stream", Method: http.MethodPost, Path: "/sandboxes/{id}/execute/stream", Summary: "Run a command and follow its output", Tags: tags,
-		Description: "The events are start {exec_id}, stdout and stderr {offset, data}, exit {the result} and error {detail, code}. When the client goes away the command is killed after 5 s, unless somebody follows its output again with the Last-Event-ID; with detach it runs on.",
+		Description: "The events are start {exec_id}, stdout and stderr {offset, data}, exit {the result} and error {detail, code}. When the client goes away the command is killed after 5 s, unless somebody follows its output again with the Last-Event-ID; with detach it runs on, see also on_disconnect.",
 		Responses:   answers("200", "Events.", typeEvents),
 	}, server.Route{MaxBody: server.MaxDataBody}, x.executeStream)
 	routeReply(a, huma.Operation{
@@ -112,7 +112,7 @@ type Command struct {
 	Timeout     *Duration         `json:"timeout,omitempty" doc:"After it the command and all that it started is killed. Default: an hour, at most 24 hours; for a detached command none."`
 	MaxOutput   *Size             `json:"max_output,omitempty" doc:"What is kept of each stream, in bytes. Default 10 MB, at most 100 MB; a stream of events has no default."`
 	Detach      Bool              `json:"detach,omitempty" doc:"Don't wait for it, and let it run on when its client is gone."`
-	Disconnect  string            `json:"on_disconnect,omitempty" enum:"kill,keep" doc:"What becomes of it when its client is gone: kill it, unless somebody follows it within 5 s, or keep it. Default: keep; for a stream that is not detached kill."`
+	Disconnect  string            `json:"on_disconnect,omitempty" enum:"kill,kill_now,keep" doc:"What becomes of it when its client is gone: kill it, unless somebody follows it within 5 s (kill), kill it at once (kill_now), or keep it. Default: keep; for a stream that is not detached kill, with the frames of the process API kill_now."`
 	TTY         Bool              `json:"tty,omitempty" doc:"Give it a terminal; stderr is then part of stdout."`
 	Cols        Int               `json:"cols,omitzero" minimum:"0" maximum:"65535" doc:"Columns of the terminal; default 80."`
 	Rows        Int               `json:"rows,omitzero" minimum:"0" maximum:"65535" doc:"Rows of the terminal; default 24."`
@@ -152,14 +152,26 @@ func (q *Command) command() (cmd sandbox.Command, stdin io.Reader, err error) {
 	case len(q.StdinBase64) > 0:
 		stdin = bytes.NewReader(q.StdinBase64)
 	}
+	if q.Disconnect == killNow && q.Detach.Value {
+		return cmd, nil, &sandbox.InvalidError{Field: "on_disconnect", Value: killNow, Allowed: "kill or keep with detach: who detaches is gone at once"}
+	}
 	cmd.Stdin = stdin != nil || q.OpenStdin.Value
 	return cmd, stdin, nil
+}
+
+// killNow is the wish that a command goes with its client.
+const killNow = "kill_now"
+
+// killedAtOnce reports whether a command goes with its client. frames of the process
+// API: its clients know no other way to end a command.
+func (q *Command) killedAtOnce(frames bool) bool {
+	return q.Disconnect == killNow || frames && q.Disconnect == "" && !q.Detach.Value
 }
 
 // onDisconnect is the client's wish, or what is usual.
 func (q *Command) onDisconnect(usual sandbox.OnDisconnect) sandbox.OnDisconnect {
 	switch q.Disconnect {
-	case "kill":
+	case "kill", killNow: // the sandbox knows of the former only
 		return sandbox.Kill
 	case "keep":
 		return sandbox.Keep
@@ -263,7 +275,7 @@ func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeI
 		if cmd.OnDisconnect == sandbox.Keep {
 			_ = e.Detach() // Keep says the same, should this not arrive
 		}
-		e.Abandon()
+		x.leave(ctx, e, in.Body.killedAtOnce(false))
 		return nil, err
 	}
 	if res.Outcome == sandbox.Lost {

@@ -7,11 +7,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
 	"agentbox/internal/server/rest"
 )
@@ -181,6 +184,17 @@ func (s *stream) next() (e event) {
 		}
 	}
 	return event{}
+}
+
+// until reads lines, of events or of frames, up to the one that has a text.
+func (s *stream) until(text string) {
+	s.t.Helper()
+	for s.lines.Scan() {
+		if strings.Contains(s.lines.Text(), text) {
+			return
+		}
+	}
+	s.t.Fatalf("the stream has no %s", text)
 }
 
 type chunk struct {
@@ -381,4 +395,63 @@ func TestOnDisconnect(t *testing.T) {
 		t.Errorf("its stream ended: %+v", e)
 	}
 	w.in("POST", box+"/execute", `{"command":"true","on_disconnect":"maybe"}`, 400)
+}
+
+// TestKilledAtOnce: clients of the process API, and whoever asks for it, take their
+// command with them; another one has five seconds to come back.
+func TestKilledAtOnce(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	w := start(t)
+	box := w.box()
+	w.in("POST", box+"/sessions", `{"name":"main"}`, 201)
+	frames := map[string]string{"Accept": "text/event-stream; profile=process-api"}
+	// follow begins a command, is gone when it runs, and returns how long it lived on.
+	follow := func(body string, header map[string]string) time.Duration {
+		t.Helper()
+		mark := fmt.Sprint("m", rand.Int64())
+		s := w.stream("POST", box+"/execute/stream", strings.Replace(body, "MARK", "echo "+mark+"; sleep 600", 1), header)
+		s.until(mark)
+		began := time.Now()
+		s.close()
+		for {
+			list := read[rest.List[rest.Exec]](t, w.in("GET", box+"/execs?limit=1000", "", 200))
+			running := slices.ContainsFunc(list.Items, func(e rest.Exec) bool {
+				return e.State == "running" && strings.Contains(strings.Join(e.Command, " "), mark)
+			})
+			if !running {
+				return time.Since(began)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	for _, c := range []struct {
+		body   string
+		header map[string]string
+		atOnce bool
+	}{
+		{`{"command":"MARK"}`, nil, false},
+		{`{"command":"MARK"}`, frames, true},
+		{`{"command":"MARK","on_disconnect":"kill_now"}`, nil, true},
+		{`{"command":"MARK","on_disconnect":"kill"}`, frames, false},
+	} {
+		if took := follow(c.body, c.header); (took < sandbox.DisconnectGrace) != c.atOnce {
+			t.Errorf("%s with %v lived on for %v", c.body, c.header, took)
+		}
+	}
+	for body, header := range map[string]map[string]string{`{"command":"echo m; sleep 600","session":"main"}`: frames, `{"command":"echo m; sleep 600","session":"main","on_disconnect":"kill_now"}`: nil} {
+		s := w.stream("POST", box+"/execute/stream", body, header)
+		s.until(`"m\n"`)
+		began := time.Now()
+		s.close()
+		for status := 0; status != 200; time.Sleep(10 * time.Millisecond) {
+			resp, _ := w.do(w.user, "POST", box+"/execute", "application/json", `{"command":"true","session":"main"}`)
+			status = resp.StatusCode
+		}
+		if took := time.Since(began); took >= sandbox.DisconnectGrace {
+			t.Errorf("%s lived on for %v", body, took)
+		}
+	}
+	if p := w.problem(w.user, "POST", strings.TrimPrefix(box, "/api/v1")+"/execute", `{"command":"true","detach":true,"on_disconnect":"kill_now"}`, 400, server.CodeInvalidValue); p.Field != "on_disconnect" {
+		t.Errorf("for a detached one: %+v", p)
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"agentbox/internal/guest/client"
@@ -36,6 +38,7 @@ func (x *execRoutes) executeStream(ctx context.Context, c sandbox.Caller, in *ex
 	}
 	f := newFollower(in.base64(), offsets{})
 	f.plain = plainFrames(in.Accept)
+	f.atOnce = in.Body.killedAtOnce(f.plain)
 	e, err := x.start(ctx, c, in.ID, cmd, f.output(), once)
 	if err != nil {
 		return nil, err
@@ -60,7 +63,7 @@ func (x *execRoutes) follow(w http.ResponseWriter, r *http.Request, c sandbox.Ca
 	}()
 	switch ev.pulse(ctx, done, x.Draining) {
 	case left:
-		e.Abandon()
+		x.leave(ctx, e, f.atOnce)
 		return
 	case stopping:
 		_ = e.Detach() // it is not its client that goes
@@ -69,7 +72,7 @@ func (x *execRoutes) follow(w http.ResponseWriter, r *http.Request, c sandbox.Ca
 	}
 	switch {
 	case ctx.Err() != nil:
-		e.Abandon()
+		x.leave(ctx, e, f.atOnce)
 	case err != nil:
 		f.fail(ctx, guestError(err))
 	case res.Outcome == sandbox.Lost:
@@ -80,6 +83,24 @@ func (x *execRoutes) follow(w http.ResponseWriter, r *http.Request, c sandbox.Ca
 		f.exit(res)
 	}
 }
+
+// leave is for a command whose client is gone: it is killed at once, or its
+// OnDisconnect counts. A server that stops kills none.
+func (x *execRoutes) leave(ctx context.Context, e *manager.Exec, atOnce bool) {
+	select {
+	case <-x.Draining:
+	default:
+		if atOnce {
+			kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+			defer cancel()
+			_ = e.Signal(kill, int(syscall.SIGKILL), true) // else the sandbox does it, after its grace
+		}
+	}
+	e.Abandon()
+}
+
+// killTime is how long killing a command may take that nobody waits for.
+const killTime = 5 * time.Second
 
 // ExecEnd is how a command ended, without its output.
 type ExecEnd struct {
@@ -146,11 +167,13 @@ const lastEventID = "Last-Event-ID"
 // output uses it, and after the command's end the handler.
 type follower struct {
 	exact bool
-	plain bool    // frames of the process API
-	at    offsets // up to which events were sent
-	tails [2][]byte
-	ready chan struct{}
-	ev    *events // from ready on
+	plain bool // frames of the process API
+	// atOnce: the command goes with its client.
+	atOnce bool
+	at     offsets // up to which events were sent
+	tails  [2][]byte
+	ready  chan struct{}
+	ev     *events // from ready on
 }
 
 func newFollower(exact bool, at offsets) *follower {

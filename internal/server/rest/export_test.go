@@ -7,7 +7,7 @@ var ControlRunning = controlRunning
 
 // SetHeartbeat changes how often silent streams send something.
 func SetHeartbeat(d time.Duration) (restore func()) {
-	old := heartbeat
-	heartbeat = d
-	return func() { heartbeat = old }
+	old := quiet
+	quiet = d
+	return func() { quiet = old }
 }

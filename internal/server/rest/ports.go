@@ -16,6 +16,7 @@ import (
 
 	"agentbox/internal/audit"
 	"agentbox/internal/guest/client"
+	"agentbox/internal/heartbeat"
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
@@ -116,7 +117,7 @@ func (p *portRoutes) carry(w http.ResponseWriter, r *http.Request, conn *manager
 	}()
 	go func() {
 		defer cancel()
-		stayAlive(ctx, ws)
+		heartbeat.Watch(ctx, ws, quiet, wsTimeout)
 	}()
 	go func() {
 		select {

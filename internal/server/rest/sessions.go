@@ -135,11 +135,11 @@ func sessionCommand(q *Command) (shell.Command, error) {
 	}
 	for field, set := range map[string]bool{
 		"workdir": q.Workdir != "", "env": len(q.Env) > 0, "user": q.User != "", "stdin": cmd.Stdin, "tty": q.TTY.Value,
-		"open_stdin": q.OpenStdin.Value, "on_disconnect": q.Disconnect != "",
+		"open_stdin": q.OpenStdin.Value, "on_disconnect": q.Disconnect != "" && q.Disconnect != killNow,
 		"command": len(cmd.Argv) > 0,
 	} {
 		if set {
-			return shell.Command{}, &sandbox.InvalidError{Field: field, Allowed: "in a session only a command line with timeout and max_output"}
+			return shell.Command{}, &sandbox.InvalidError{Field: field, Allowed: "in a session only a command line with timeout and max_output, and on_disconnect kill_now"}
 		}
 	}
 	return shell.Command{Line: cmd.Shell, Timeout: cmd.Timeout, MaxOutput: cmd.MaxOutput}, nil
@@ -195,6 +195,9 @@ func (x *execRoutes) runInSession(ctx context.Context, c sandbox.Caller, in *exe
 	select {
 	case <-r.done:
 	case <-ctx.Done():
+		if in.Body.killedAtOnce(false) {
+			r.cancel()
+		}
 		return nil, context.Cause(ctx)
 	}
 	if r.err != nil {
@@ -224,6 +227,7 @@ func (x *execRoutes) streamInSession(ctx context.Context, c sandbox.Caller, in *
 	}
 	f := newFollower(in.base64(), offsets{})
 	f.plain = plainFrames(in.Accept)
+	f.atOnce = in.Body.killedAtOnce(f.plain)
 	cmd.Out, cmd.Offsets = f.output(), func(stdout, stderr int64) { f.at = offsets{stdout, stderr} }
 	r, err := x.sessions.start(ctx, c, in.ID, in.Body.Session, cmd)
 	if err != nil {
@@ -238,7 +242,10 @@ func (x *execRoutes) followSession(w http.ResponseWriter, r *http.Request, c san
 	f.begin(ev, shell.ExecID(in.Body.Session))
 	switch ev.pulse(r.Context(), run.done, x.Draining) {
 	case left:
-		if !in.Body.Detach.Value {
+		switch {
+		case f.atOnce:
+			run.cancel()
+		case !in.Body.Detach.Value:
 			time.AfterFunc(sandbox.DisconnectGrace, run.cancel)
 		}
 		return

@@ -12,13 +12,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"agentbox/internal/heartbeat"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
 )
-
-// keepAlive is how often a stream of events that has nothing to say says so:
-// proxies close connections that are silent for a minute.
-const keepAlive = 15 * time.Second
 
 // eventStream is an answer of server-sent events. One goroutine uses it.
 type eventStream struct {
@@ -98,7 +95,7 @@ func (a *API) each(ctx context.Context, s *eventStream, next func(context.Contex
 			}
 		}
 	}()
-	tick := time.NewTicker(keepAlive)
+	tick := time.NewTicker(heartbeat.Every)
 	defer tick.Stop()
 	for {
 		var err error

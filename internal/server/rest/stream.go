@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"agentbox/internal/heartbeat"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
 )
@@ -86,8 +87,9 @@ func cut() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to cut an answer that is not whole
 }
 
-// heartbeat is keepAlive, for tests to change.
-var heartbeat = keepAlive
+// quiet is how long a stream may have nothing to say before it says so. Only tests
+// change it.
+var quiet = heartbeat.Every
 
 // events is an eventStream that several goroutines use. Its methods fail once it
 // is closed or broken.
@@ -150,7 +152,7 @@ const (
 // pulse keeps the stream alive until done, until its client is gone or until the
 // server stops.
 func (e *events) pulse(ctx context.Context, done, draining <-chan struct{}) end {
-	t := time.NewTicker(heartbeat)
+	t := time.NewTicker(quiet)
 	defer t.Stop()
 	for {
 		select {

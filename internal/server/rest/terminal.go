@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/guest/client"
+	"agentbox/internal/heartbeat"
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
@@ -116,7 +117,7 @@ func (x *execRoutes) serveTerminal(w http.ResponseWriter, r *http.Request, c san
 	}()
 	go func() {
 		defer cancel()
-		stayAlive(ctx, ws)
+		heartbeat.Watch(ctx, ws, quiet, wsTimeout)
 	}()
 	go func() {
 		select {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/coder/websocket"
 	"github.com/danielgtaylor/huma/v2"
@@ -54,26 +53,6 @@ func sendText(ctx context.Context, ws *websocket.Conn, v any) error {
 	ctx, cancel := context.WithTimeout(ctx, wsTimeout)
 	defer cancel()
 	return ws.Write(ctx, websocket.MessageText, text)
-}
-
-// stayAlive asks the client every now and then whether it is there, and returns
-// when it is not. Something must read from the connection meanwhile.
-func stayAlive(ctx context.Context, ws *websocket.Conn) {
-	t := time.NewTicker(heartbeat)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		ask, cancel := context.WithTimeout(ctx, wsTimeout)
-		err := ws.Ping(ask)
-		cancel()
-		if err != nil {
-			return
-		}
-	}
 }
 
 // messages writes bytes as binary messages.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -40,25 +41,28 @@ type servedList struct {
 	Items []served `json:"items"`
 }
 
-// Tenant sends requests to a daemon as one owner.
-type Tenant struct {
+// Client sends requests to a daemon with a key; without one if that is empty.
+type Client struct {
 	t   testing.TB
 	d   *Daemon
 	Key string
 }
 
+// As is who has a key of the daemon.
+func (d *Daemon) As(key string) *Client { return &Client{d.t, d, key} }
+
 // Tenant makes a key of an owner.
-func (d *Daemon) Tenant(owner string) *Tenant {
+func (d *Daemon) Tenant(owner string) *Client {
 	d.t.Helper()
 	var made struct{ Key string }
 	if code := d.Do(d.Key, "POST", "/keys", `{"owner":"`+owner+`"}`, &made); code != http.StatusCreated {
 		d.t.Fatalf("make a key of %s: %d", owner, code)
 	}
-	return &Tenant{d.t, d, made.Key}
+	return d.As(made.Key)
 }
 
 // Admin is who has the daemon's first key; without keys it is everybody.
-func (d *Daemon) Admin() *Tenant { return &Tenant{d.t, d, d.Key} }
+func (d *Daemon) Admin() *Client { return d.As(d.Key) }
 
 // Answer is what a daemon answered.
 type Answer struct {
@@ -88,14 +92,14 @@ func (a Answer) Refused() bool {
 
 // Send sends a request; the path is all that stands behind the host, headers come
 // in pairs. A body that is not empty is JSON unless a header says otherwise.
-func (c *Tenant) Send(method, path, body string, headers ...string) Answer {
+func (c *Client) Send(method, path, body string, headers ...string) Answer {
 	c.t.Helper()
 	return c.Stream(method, path, strings.NewReader(body), headers...)
 }
 
 // Stream is Send with a body of any length, which is sent in chunks if its length
 // is not known.
-func (c *Tenant) Stream(method, path string, body io.Reader, headers ...string) Answer {
+func (c *Client) Stream(method, path string, body io.Reader, headers ...string) Answer {
 	c.t.Helper()
 	a, err := c.Try(method, path, body, headers...)
 	if err != nil {
@@ -105,8 +109,8 @@ func (c *Tenant) Stream(method, path string, body io.Reader, headers ...string) 
 }
 
 // Try is Stream for connections that may break.
-func (c *Tenant) Try(method, path string, body io.Reader, headers ...string) (Answer, error) {
-	resp, err := c.Open(method, path, body, headers...)
+func (c *Client) Try(method, path string, body io.Reader, headers ...string) (Answer, error) {
+	resp, err := c.Open(c.t.Context(), method, path, body, headers...)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -120,9 +124,10 @@ func (c *Tenant) Try(method, path string, body io.Reader, headers ...string) (An
 	return a, err
 }
 
-// Open sends a request and leaves the answer's body to the caller.
-func (c *Tenant) Open(method, path string, body io.Reader, headers ...string) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(c.t.Context(), method, c.d.URL+path, body)
+// Open sends a request, as all others do by it, and leaves the answer's body to the
+// caller. It ends with ctx.
+func (c *Client) Open(ctx context.Context, method, path string, body io.Reader, headers ...string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.d.URL+path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +148,7 @@ func (c *Tenant) Open(method, path string, body io.Reader, headers ...string) (*
 }
 
 // Create makes a sandbox.
-func (c *Tenant) Create(body string) served {
+func (c *Client) Create(body string) served {
 	c.t.Helper()
 	a := c.Send("POST", api+"/sandboxes", body)
 	var sb served
@@ -154,7 +159,7 @@ func (c *Tenant) Create(body string) served {
 }
 
 // Sandboxes are the ids of the tenant's sandboxes.
-func (c *Tenant) Sandboxes() (ids []string) {
+func (c *Client) Sandboxes() (ids []string) {
 	c.t.Helper()
 	var list servedList
 	if a := c.Send("GET", api+"/sandboxes", ""); json.Unmarshal([]byte(a.Text), &list) != nil || a.Code != http.StatusOK {
@@ -167,7 +172,7 @@ func (c *Tenant) Sandboxes() (ids []string) {
 }
 
 // Sh runs a command line in a sandbox, which must answer, and gives its output.
-func (c *Tenant) Sh(id, line string) string {
+func (c *Client) Sh(id, line string) string {
 	c.t.Helper()
 	body, err := json.Marshal(map[string]string{"command": line})
 	if err != nil {
@@ -182,7 +187,7 @@ func (c *Tenant) Sh(id, line string) string {
 }
 
 // Background starts a command line and gives its id.
-func (c *Tenant) Background(id, line string) string {
+func (c *Client) Background(id, line string) string {
 	c.t.Helper()
 	body, err := json.Marshal(map[string]any{"command": line, "detach": true})
 	if err != nil {
@@ -199,13 +204,13 @@ func (c *Tenant) Background(id, line string) string {
 }
 
 // Read gives a file of a sandbox.
-func (c *Tenant) Read(id, path string) Answer {
+func (c *Client) Read(id, path string) Answer {
 	c.t.Helper()
 	return c.Send("GET", api+"/sandboxes/"+id+"/files?path="+url.QueryEscape(path), "")
 }
 
 // Write writes a file of a sandbox.
-func (c *Tenant) Write(id, path, content string) Answer {
+func (c *Client) Write(id, path, content string) Answer {
 	c.t.Helper()
 	return c.Send("PUT", api+"/sandboxes/"+id+"/files?path="+url.QueryEscape(path), content, "Content-Type", "application/octet-stream")
 }
