@@ -209,7 +209,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 		}
 		rates.Exempt = append(rates.Exempt, network)
 	}
-	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, Loopback: auth.IsLoopback(d.cfg.Listen), AllowOrigin: d.cfg.AllowOrigin, Rates: rates})
+	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, Loopback: auth.IsLoopback(d.cfg.Listen), AllowOrigin: d.cfg.AllowOrigin, Rates: rates, Requests: int(d.cfg.Limits.Requests)})
 	if err != nil {
 		return err
 	}
