@@ -321,6 +321,9 @@ func daemonBackend(dataDir string) (runtime.Runtime, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the daemon's directory: %w", err)
 	}
+	if err := checkPlace(dir); err != nil {
+		return nil, fmt.Errorf("open the data directory: %w", err)
+	}
 	owner, err := daemonOwner(filepath.Join(dir, ownerFile))
 	if err != nil {
 		return nil, fmt.Errorf("read the daemon's mark: %w", err)
