@@ -45,18 +45,17 @@ func (v *Volumes) Backup(ctx context.Context, owner, name string, w io.Writer, b
 // restored, in the place of a sandbox's id.
 const archiver = "archive "
 
-// maxArchives is how many archives are written and read at once, more wait: each
-// may take maxLinked of memory.
+// maxArchives is how many archives are written and read at once, a quarter of them of
+// one owner; more wait: each may take maxLinked of memory.
 const maxArchives = 8
 
 // with calls f while a volume's tree is open.
 func (v *Volumes) with(ctx context.Context, owner, name string, m mode, f func(tree string) error) (err error) {
-	select {
-	case v.archives <- struct{}{}:
-		defer func() { <-v.archives }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	leave, err := v.archives.take(ctx, owner)
+	if err != nil {
+		return err
 	}
+	defer leave()
 	holder := archiver + ids.Hex(idBytes)
 	vol, tree, err := v.take(ctx, owner, name, holder, m)
 	if err != nil {

@@ -92,14 +92,39 @@ func TestManyLinks(t *testing.T) {
 	}
 }
 
-// An archive waits for its turn, as long as somebody waits for it.
+// An archive waits for its turn, as long as somebody waits for it. An owner whose
+// archives take for ever keeps nobody else waiting.
 func TestArchivesWait(t *testing.T) {
-	v := &Volumes{archives: make(chan struct{}, 1)}
-	v.archives <- struct{}{}
-	ctx, cancel := context.WithCancel(t.Context())
+	v := &Volumes{archives: newTurns(maxArchives)}
+	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := v.Backup(ctx, "default", "data", io.Discard, Bounds{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("while another one is written: %v", err)
+	take := func(owner string) func() {
+		t.Helper()
+		leave, err := v.archives.take(t.Context(), owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return leave
+	}
+	var leave []func()
+	for range maxArchives / 4 {
+		leave = append(leave, take("slow"))
+	}
+	if _, err := v.Backup(over, "slow", "data", io.Discard, Bounds{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("one more of an owner: %v", err)
+	}
+	for _, owner := range []string{"a", "b", "c"} {
+		leave = append(leave, take(owner), take(owner))
+	}
+	if _, err := v.Backup(over, "d", "data", io.Discard, Bounds{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("one more than may be: %v", err)
+	}
+	for _, f := range leave {
+		f()
+	}
+	take("slow")()
+	if len(v.archives.of) != 0 || len(v.archives.all) != 0 {
+		t.Errorf("left: %v, %d", v.archives.of, len(v.archives.all))
 	}
 }
 

@@ -96,13 +96,13 @@ type Volumes struct {
 	adds  sync.Mutex      // while an owner's volumes are counted
 	kinds func() choice
 
-	archives chan struct{} // one element for each that is written or read
+	archives *turns
 }
 
 // Open opens the storage and brings it to what the records and the holds say.
 // holds are those of sandboxes that outlived the last daemon.
 func Open(ctx context.Context, o Options, holds []Hold) (_ *Volumes, _ Report, err error) {
-	v := &Volumes{uses: map[string]*use{}, archives: make(chan struct{}, maxArchives)}
+	v := &Volumes{uses: map[string]*use{}, archives: newTurns(maxArchives)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("open the volumes: %w", err), v.Close())
