@@ -39,6 +39,9 @@ type Policy struct {
 	AllowOrigin []string
 	// Rates bound requests.
 	Rates Rates
+	// Requests bounds those of one owner that are served at the same time; 0: any
+	// number.
+	Requests int
 }
 
 // Gate decides about each request. It is safe for concurrent use.
@@ -47,6 +50,7 @@ type Gate struct {
 	origins *Origins
 	noAuth  bool
 	limits  *limits
+	present present
 }
 
 // NewGate returns the gate of a keyring.
@@ -55,7 +59,9 @@ func NewGate(keys *Keyring, p Policy) (*Gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Gate{keys: keys, origins: origins, noAuth: p.NoAuth, limits: newLimits(p.Rates)}, nil
+	g := &Gate{keys: keys, origins: origins, noAuth: p.NoAuth, limits: newLimits(p.Rates)}
+	g.present.most, g.present.byOwner = p.Requests, map[string]int{}
+	return g, nil
 }
 
 // Origins are the web pages that may come in.
@@ -79,6 +85,27 @@ func (g *Gate) Enter(r *http.Request, a Access) (sandbox.Caller, error) {
 		}
 	}
 	return caller, err
+}
+
+// Stay counts the request of a caller that was let in, until leave is called. The
+// context that it returns ends when the caller's key is revoked. The error is a
+// [sandbox.LimitError] when the owner has as many requests open as it may, and of
+// the class Unauthenticated when the key was revoked meanwhile.
+func (g *Gate) Stay(ctx context.Context, c sandbox.Caller) (stay context.Context, leave func(), err error) {
+	release := func() {}
+	if stay = ctx; c.KeyID != "" {
+		if stay, release, err = g.keys.holders.hold(ctx, c.KeyID); err != nil {
+			return ctx, nil, err
+		}
+	}
+	if c.Owner == "" || IsLocal(ctx) {
+		return stay, release, nil
+	}
+	if err := g.present.enter(c.Owner); err != nil {
+		release()
+		return ctx, nil, err
+	}
+	return stay, func() { g.present.leave(c.Owner); release() }, nil
 }
 
 func (g *Gate) enter(r *http.Request, a Access, addr netip.Addr) (sandbox.Caller, error) {

@@ -26,10 +26,15 @@ type Keys interface {
 }
 
 // Keyring makes, finds and revokes keys.
-type Keyring struct{ keys Keys }
+type Keyring struct {
+	keys    Keys
+	holders holders
+}
 
 // NewKeyring returns the keyring of a store.
-func NewKeyring(keys Keys) *Keyring { return &Keyring{keys: keys} }
+func NewKeyring(keys Keys) *Keyring {
+	return &Keyring{keys: keys, holders: holders{byKey: map[string]map[*holder]struct{}{}, revoked: map[string]bool{}}}
+}
 
 // Create makes a key. The secret is shown to its user now or never: it can't be
 // had again.
@@ -68,13 +73,14 @@ func (r *Keyring) List(ctx context.Context) ([]Key, error) {
 	return all, nil
 }
 
-// Revoke makes a key let nobody in, from the next request on. Doing it again
-// changes nothing.
+// Revoke makes a key let nobody in, from the next request on, and ends what goes on
+// by it. Doing it again changes nothing.
 func (r *Keyring) Revoke(ctx context.Context, id string) (Key, error) {
 	k, err := r.keys.RevokeKey(ctx, id, time.Now().UTC())
 	if err != nil {
 		return k, fmt.Errorf("revoke the key: %w", err)
 	}
+	r.holders.end(k.ID)
 	return k, nil
 }
 

@@ -71,6 +71,7 @@ type Sandbox struct {
 
 // Limits are maximums.
 type Limits struct {
+	Requests          int64         `key:"requests" default:"2000" doc:"Requests of one owner that are served at the same time, open streams among them; more get a 429. 0 = no maximum. The local socket has none."`
 	Sandboxes         int64         `key:"sandboxes" default:"100" min:"1" doc:"Live sandboxes in all."`
 	SandboxesPerOwner int64         `key:"sandboxes_per_owner" default:"50" min:"1" doc:"Live sandboxes of one owner."`
 	Creates           int64         `key:"creates" default:"0" doc:"Sandboxes that are made at the same time. 0 = number of cores."`

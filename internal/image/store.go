@@ -273,12 +273,13 @@ func (s *Store) Acquire(ctx context.Context, name string) (img Image, release fu
 }
 
 // Hold keeps a root file system that Acquire gave to another process from being
-// removed, until release is called or this process ends. path is Image.Path.
-// NotFound: it was removed meanwhile.
+// removed, until release is called or this process ends. path is Image.Path, also
+// of before the store was moved. NotFound: it was removed meanwhile.
 func (s *Store) Hold(ctx context.Context, path string) (release func(), err error) {
-	if filepath.Dir(path) != filepath.Join(s.dir, erofsDir) {
+	if filepath.Base(filepath.Dir(path)) != erofsDir || filepath.Ext(path) != erofsExt {
 		return nil, fmt.Errorf("hold %s: it is no root file system of this store: %w", path, errdefs.ErrInvalidArgument)
 	}
+	path = filepath.Join(s.dir, erofsDir, filepath.Base(path))
 	f, err := openShared(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: %w", errdefs.ErrNotFound, err)

@@ -226,6 +226,17 @@ func TestHold(t *testing.T) {
 	}
 	release()
 	release()
+	moved := filepath.Join(t.TempDir(), "moved") // and back: the path was recorded before
+	for _, way := range [][2]string{{dir, moved}, {moved, dir}} {
+		if err := os.Rename(way[0], way[1]); err != nil {
+			t.Fatal(err)
+		}
+		if release, err = open(t, way[1], agent(t, "2")).Hold(t.Context(), img.Path); err != nil {
+			t.Errorf("hold after the store was moved: %v", err)
+		} else {
+			release()
+		}
+	}
 	if err := s.Remove("x"); err != nil {
 		t.Error(err)
 	}

@@ -15,6 +15,7 @@ import (
 // Gate decides about each request; auth.Gate is one.
 type Gate interface {
 	Enter(r *http.Request, a auth.Access) (sandbox.Caller, error)
+	Stay(ctx context.Context, c sandbox.Caller) (stay context.Context, leave func(), err error)
 }
 
 // Route is one thing that the server can do.
@@ -28,6 +29,9 @@ type Route struct {
 	Stream bool
 	// MaxBody bounds the body in bytes. 0: MaxBody.
 	MaxBody int64
+	// Coded: the handler reads Content-Encoding. Elsewhere bodies that have one are
+	// refused: whoever judges them before us may read something else in them.
+	Coded bool
 	// Creates: refused once the server is about to stop.
 	Creates bool
 	// Local: on the local socket only; elsewhere there is no such route.
@@ -80,12 +84,21 @@ func (rt *Router) enter(route Route) http.Handler {
 			return
 		}
 		scopeOf(r.Context()).caller = caller
+		ctx, leave, err := rt.gate.Stay(r.Context(), caller)
+		if err != nil {
+			rt.refuse(w, r, err)
+			return
+		}
+		defer leave()
+		if caller.Owner != "" {
+			defer visitorOf(ctx).welcome()()
+		}
 		if err := rt.admit(r, route); err != nil {
 			WriteError(w, r, err)
 			return
 		}
 		route.bound(w, r)
-		route.Handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
+		route.Handler.ServeHTTP(w, r.WithContext(context.WithValue(ctx, callerKey{}, caller)))
 	})
 }
 
@@ -98,8 +111,20 @@ func (rt *Router) admit(r *http.Request, route Route) error {
 		return NewProblem(CodeUnavailable, "the server is about to stop").RetryAfter(rt.retryAfter)
 	case !route.Stream && r.ContentLength > route.maxBody():
 		return NewProblem(CodeTooLarge, "")
+	case !route.Coded && r.ContentLength != 0 && isCoded(r.Header):
+		return NewProblem(CodeUnsupportedMedia, "the body must come without a Content-Encoding")
 	}
 	return nil
+}
+
+// isCoded reports whether a body is not what it stands for, but a coded form of it.
+func isCoded(h http.Header) bool {
+	for _, v := range h["Content-Encoding"] {
+		if v != "" && !strings.EqualFold(v, "identity") {
+			return true
+		}
+	}
+	return false
 }
 
 func (rt *Router) isDraining() bool {

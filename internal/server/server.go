@@ -42,7 +42,10 @@ type Options struct {
 	WriteTimeout  time.Duration // to take a part of an answer; 60 s
 	IdleTimeout   time.Duration // of a connection without requests; 2 min
 	MaxHeader     int           // bytes of a request's head; 64 KiB
-	StopGrace     time.Duration // for requests to end when the server stops; 10 s
+	// Connections bounds those of a port. Half as many files as the process may
+	// have open: the rest is for its work, and for the local socket.
+	Connections int
+	StopGrace   time.Duration // for requests to end when the server stops; 10 s
 }
 
 func (o *Options) setDefaults() {
@@ -58,6 +61,9 @@ func (o *Options) setDefaults() {
 	def(&o.StopGrace, 10*time.Second)
 	if o.MaxHeader <= 0 {
 		o.MaxHeader = 64 << 10
+	}
+	if o.Connections <= 0 {
+		o.Connections = halfOfFiles()
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -127,8 +133,11 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	hs := s.httpServer(base)
 	g, gctx := errgroup.WithContext(ctx)
 	for _, l := range listeners {
-		if s.opts.TLS != nil && l.Addr().Network() != "unix" {
-			l = tls.NewListener(l, hs.TLSConfig)
+		if l.Addr().Network() != "unix" {
+			l = newVisitors(l, s.opts.Connections)
+			if s.opts.TLS != nil {
+				l = tls.NewListener(l, hs.TLSConfig)
+			}
 		}
 		g.Go(func() error {
 			if err := hs.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -182,7 +191,7 @@ func (s *Server) ServeMetrics(ctx context.Context, l net.Listener) error {
 		s.metrics.Handler().ServeHTTP(w, r)
 	})))
 	defer context.AfterFunc(ctx, func() { _ = hs.Close() })() // it has nothing to lose
-	if err := hs.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := hs.Serve(newVisitors(l, max(1, s.opts.Connections/4))); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
 	return nil
@@ -191,7 +200,7 @@ func (s *Server) ServeMetrics(ctx context.Context, l net.Listener) error {
 func (s *Server) httpServer(base context.Context) *http.Server {
 	hs := &http.Server{
 		Handler: s.chain(), ReadHeaderTimeout: s.opts.HeaderTimeout, IdleTimeout: s.opts.IdleTimeout, MaxHeaderBytes: s.opts.MaxHeader,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), ConnContext: auth.ConnContext,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), ConnContext: connContext,
 		BaseContext: func(net.Listener) context.Context { return base },
 		Protocols:   new(http.Protocols), DisableGeneralOptionsHandler: true,
 		// A sender that is cut off in the middle of a frame, and one that

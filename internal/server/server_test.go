@@ -126,6 +126,13 @@ func (w *world) listen() {
 	})
 }
 
+// local is a client of the local socket.
+func (w *world) local() *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", w.socket)
+	}}}
+}
+
 // do sends a request with headers in pairs.
 func (w *world) do(method, path string, body io.Reader, headers ...string) (*http.Response, string) {
 	w.t.Helper()
@@ -196,9 +203,7 @@ func TestOwnRoutes(t *testing.T) {
 		resp, body = w.do("GET", "/debug/pprof/", nil, "X-API-Key", key)
 		problem(t, resp, body, 404, server.CodeNotFound)
 	}
-	local := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", w.socket)
-	}}}
+	local := w.local()
 	if resp, _ := w.with(local, "GET", "http://agentbox/debug/pprof/", nil); resp.StatusCode != 200 {
 		t.Errorf("/debug/pprof/ on the local socket: %d", resp.StatusCode)
 	}

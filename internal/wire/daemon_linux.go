@@ -218,7 +218,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 		}
 		rates.Exempt = append(rates.Exempt, network)
 	}
-	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, Loopback: auth.IsLoopback(d.cfg.Listen), AllowOrigin: d.cfg.AllowOrigin, Rates: rates})
+	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, Loopback: auth.IsLoopback(d.cfg.Listen), AllowOrigin: d.cfg.AllowOrigin, Rates: rates, Requests: int(d.cfg.Limits.Requests)})
 	if err != nil {
 		return err
 	}
@@ -329,6 +329,9 @@ func daemonBackend(dataDir string) (runtime.Runtime, error) {
 	dir := filepath.Join(dataDir, daemonDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the daemon's directory: %w", err)
+	}
+	if err := checkPlace(dir); err != nil {
+		return nil, fmt.Errorf("open the data directory: %w", err)
 	}
 	owner, err := daemonOwner(filepath.Join(dir, ownerFile))
 	if err != nil {

@@ -78,7 +78,7 @@ func (r *Runtime) makeBox(ctx context.Context, spec runtime.Spec) (*box, *cleanu
 	}
 	b := r.newBox(record{
 		ID: spec.ID, Key: guest.NewKey(), State: sandbox.Creating, Created: time.Now(),
-		Image: spec.Image.Digest, ImagePath: spec.Image.Path, Hostname: spec.Hostname,
+		Image: spec.Image.Digest, ImagePath: spec.Image.Path, Base: filepath.Dir(r.opts.Dir), Hostname: spec.Hostname,
 		Labels: spec.Labels, Limits: spec.Limits, Require: spec.Require, Unlimited: r.notEnforced(),
 		Mounts: slices.Clone(spec.Mounts),
 	})

@@ -31,8 +31,12 @@ func TestImagesOf(t *testing.T) {
 	a, half := ids.UID(), ids.UID()
 	put(a, fmt.Sprintf(`{"ID":%q,"ImagePath":"/images/a.erofs"}`, a))
 	put(half, `{"ID":`)
+	b := ids.UID()
+	put(b, fmt.Sprintf(`{"ID":%q,"ImagePath":"/before/images/b.erofs","Base":"/before"}`, b)) // the data directory was moved
 	put("other", `{"ID":"other","ImagePath":"/images/b.erofs"}`)
-	if all, err := gvisor.ImagesOf(dir); err != nil || !slices.Equal(all, []string{"/images/a.erofs"}) {
-		t.Errorf("got %v, %v", all, err)
+	want := []string{"/images/a.erofs", filepath.Join(filepath.Dir(dir), "images", "b.erofs")}
+	all, err := gvisor.ImagesOf(dir)
+	if slices.Sort(all); err != nil || !slices.Equal(all, want) {
+		t.Errorf("got %v, %v; want %v", all, err, want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"agentbox/internal/guest"
@@ -27,6 +28,7 @@ type record struct {
 	Created   time.Time
 	Image     string            // digest of the root file system
 	ImagePath string            // where it is
+	Base      string            `json:",omitempty"` // see follow
 	Hostname  string            `json:",omitempty"`
 	Labels    map[string]string `json:",omitempty"`
 	Limits    sandbox.Limits
@@ -56,6 +58,33 @@ func (r *record) spec() runtime.Spec {
 		Limits: r.Limits, Require: r.Require, Labels: r.Labels, Mounts: r.Mounts,
 	}
 }
+
+// follow finds what the record names, if the directory base, which holds the back
+// end's own, was called Base when the record was written: what lies in it was moved
+// with it.
+func (r *record) follow(base string) {
+	switch {
+	case r.Base != "":
+		r.ImagePath = moved(r.ImagePath, r.Base, base)
+		for i := range r.Mounts {
+			r.Mounts[i].Source = moved(r.Mounts[i].Source, r.Base, base)
+		}
+	case moved(r.ImagePath, base, "") == r.ImagePath:
+		return // of a build that noted no Base: nobody knows what it was
+	}
+	r.Base = base
+}
+
+// moved is a path after the directory from became the directory to.
+func moved(path, from, to string) string {
+	if rest, below := strings.CutPrefix(path, from+string(filepath.Separator)); below {
+		return filepath.Join(to, rest)
+	}
+	return path
+}
+
+// baseOf is the directory that holds the back end's, of a sandbox's.
+func baseOf(boxDir string) string { return filepath.Join(boxDir, "..", "..", "..") }
 
 const recordFile = "record.json"
 
@@ -110,6 +139,7 @@ func loadRecord(dir, id string) (record, error) {
 		} else if r.ID != id {
 			err = fmt.Errorf("%w: it names another sandbox", errBadRecord)
 		}
+		r.follow(baseOf(dir))
 	}
 	if err != nil {
 		return record{ID: id, State: sandbox.Creating}, fmt.Errorf("read record of %s: %w", id, err)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"agentbox/internal/failpoint"
@@ -165,7 +166,11 @@ func (b *box) killRound() (n int, err error) {
 // stopped as before.
 func (b *box) restart(ctx context.Context) error {
 	dir := saveDir(b.dir, b.rec.Saved.Number)
-	err := errors.Join(b.r.canEnforce(b.rec.Require), checkImage(b.rec.ImagePath), b.r.checkMounts(b.rec.Mounts))
+	image := checkImage(b.rec.ImagePath)
+	if errdefs.IsNotFound(image) { // it is not the sandbox that is not there
+		image = sandbox.Refuse(errdefs.ErrFailedPrecondition, "the image that the sandbox was made of is gone from the server: %s", filepath.Base(b.rec.ImagePath))
+	}
+	err := errors.Join(b.r.canEnforce(b.rec.Require), image, b.r.checkMounts(b.rec.Mounts))
 	if err == nil {
 		err = b.rec.Saved.verify(dir)
 	}

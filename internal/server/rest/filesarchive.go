@@ -23,6 +23,7 @@ const (
 )
 
 func (f *fileRoutes) registerArchive(tags []string, content server.Route) {
+	content.Coded = true
 	routeReply(f.API, huma.Operation{
 		OperationID: "read-archive", Method: http.MethodGet, Path: "/sandboxes/{id}/files/archive", Summary: "Read a directory as an archive", Tags: tags,
 		Description: "A tar; with Accept: application/gzip a tar.gz, with Accept-Encoding: gzip a tar that is compressed on its way. The trailer X-Skipped tells how many entries were left out: special files and what the user may not read.",

@@ -154,6 +154,10 @@ func (openGate) Enter(*http.Request, auth.Access) (sandbox.Caller, error) {
 	return sandbox.Caller{Owner: "acme"}, nil
 }
 
+func (openGate) Stay(ctx context.Context, _ sandbox.Caller) (context.Context, func(), error) {
+	return ctx, func() {}, nil
+}
+
 // TestServerStops: streams end with the reason, and their commands go on.
 func TestServerStops(t *testing.T) {
 	t.Parallel() // it waits most of the time

@@ -73,7 +73,7 @@ func (a *API) addKeys() {
 	}, admin, a.listKeys)
 	route(a, huma.Operation{
 		OperationID: "revoke-key", Method: http.MethodDelete, Path: "/keys/{id}", Summary: "Revoke an API key", Tags: tags,
-		Description: "From the next request on it lets nobody in. It stays in the list.", DefaultStatus: http.StatusNoContent,
+		Description: "From the next request on it lets nobody in, and the streams and requests that are open by it end. It stays in the list.", DefaultStatus: http.StatusNoContent,
 	}, admin, a.revokeKey)
 }
 

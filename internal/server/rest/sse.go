@@ -21,6 +21,7 @@ import (
 type eventStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
+	broken  bool         // the client takes nothing more
 	buf     bytes.Buffer // an event: many streams at once must not leave much behind for each
 }
 
@@ -59,14 +60,19 @@ func (s *eventStream) sendData(data any) error {
 func (s *eventStream) alive() error { return s.write([]byte(":\n\n")) }
 
 func (s *eventStream) write(text []byte) error {
-	if _, err := s.w.Write(text); err != nil {
-		return err
+	_, err := s.w.Write(text)
+	if err == nil {
+		err = s.control.Flush()
 	}
-	return s.control.Flush()
+	s.broken = s.broken || err != nil
+	return err
 }
 
-// fail says why a stream ends before its time.
+// fail says why a stream ends before its time. A client that is gone is no error.
 func (s *eventStream) fail(ctx context.Context, err error) {
+	if s.broken {
+		return
+	}
 	_ = s.send("", "error", server.Explain(ctx, err)) // a client that is gone needs no reason
 }
 

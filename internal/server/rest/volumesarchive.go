@@ -23,7 +23,7 @@ import (
 const maxVolumeEntries = 4 << 20
 
 func (a *API) addVolumeArchive(tags []string) {
-	content := server.Route{Stream: true}
+	content := server.Route{Stream: true, Coded: true}
 	routeReply(a, huma.Operation{
 		OperationID: "read-volume", Method: http.MethodGet, Path: "/volumes/{name}/archive", Summary: "Read a volume as an archive", Tags: tags,
 		Description: "A tar; with Accept: application/gzip a tar.gz, with Accept-Encoding: gzip a tar that is compressed on its way. Sandboxes may use the volume meanwhile; what they change may be in it or not. Two archives of one owner are read or written at once; more wait. The trailer X-Skipped tells how many entries were left out: special files, what lies too deep, what is longer than the volume's size.",
