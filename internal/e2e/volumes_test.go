@@ -22,16 +22,6 @@ type servedVolume struct {
 	Used   int64    `json:"used"`
 }
 
-// volumeDaemon is a daemon whose sandboxes can reach its volumes.
-func volumeDaemon(t *testing.T, args ...string) *Daemon {
-	t.Helper()
-	d := StartDaemon(t, args...)
-	if err := os.Chmod(d.Dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
 // needImages ends a test that needs volumes whose size holds.
 func needImages(t *testing.T, d *Daemon) {
 	t.Helper()
@@ -84,47 +74,6 @@ func (d *Daemon) sh(id, command string) executed {
 	return res
 }
 
-// mounted lists what of the daemon's volumes is mounted, and the loop devices that
-// have their files.
-func (d *Daemon) mounted() (all []string) {
-	d.t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, d.Dir+"/") {
-			all = append(all, line)
-		}
-	}
-	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	for _, l := range loops {
-		if b, err := os.ReadFile(l); err == nil && strings.HasPrefix(string(b), d.Dir+"/") {
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
-// noneMounted waits until nothing of the volumes is mounted: a process of another
-// test that began a mount namespace of its own has our mounts for a moment.
-func (d *Daemon) noneMounted() {
-	d.t.Helper()
-	for end := time.Now().Add(20*time.Second + Slack()); ; time.Sleep(20 * time.Millisecond) {
-		left := d.mounted()
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			d.t.Errorf("left mounted: %q", left)
-			return
-		}
-	}
-}
-
 const withData = `{"volumes":[{"name":"data","path":"/data"}]}`
 
 // TestVolumeOutlivesSandboxes: what is written is there for the next sandbox; a full
@@ -132,7 +81,7 @@ const withData = `{"volumes":[{"name":"data","path":"/data"}]}`
 // used, backed up and removed.
 func TestVolumeOutlivesSandboxes(t *testing.T) {
 	t.Parallel()
-	d := volumeDaemon(t)
+	d := StartVolumeDaemon(t)
 	needImages(t, d)
 	d.volume("data", "64m")
 	sb := d.box(withData)
@@ -169,7 +118,7 @@ func TestVolumeOutlivesSandboxes(t *testing.T) {
 	if code := d.Do(d.Key, "DELETE", "/sandboxes/"+sb.ID, "", nil); code != http.StatusNoContent {
 		t.Fatalf("destroy: %d", code)
 	}
-	d.noneMounted()
+	d.NoneMounted()
 	next := d.box(`{"volumes":[{"name":"data","path":"/srv/old","read_only":true}]}`)
 	if res := d.sh(next.ID, "cat /srv/old/f; touch /srv/old/g || echo refused"); !strings.HasPrefix(res.Output, "kept\n") || !strings.HasSuffix(res.Output, "refused\n") {
 		t.Errorf("the next one: %+v", res)
@@ -181,7 +130,7 @@ func TestVolumeOutlivesSandboxes(t *testing.T) {
 	if code := d.Do(d.Key, "DELETE", "/volumes/data", "", nil); code != http.StatusNoContent {
 		t.Errorf("removed: %d", code)
 	}
-	d.noneMounted()
+	d.NoneMounted()
 	if left, err := os.ReadDir(filepath.Join(d.Dir, "volumes")); err != nil || len(left) > 0 {
 		t.Errorf("left of the volumes: %v, %v", left, err)
 	}
@@ -191,7 +140,7 @@ func TestVolumeOutlivesSandboxes(t *testing.T) {
 // its volume, mounted and held; stop and start keep it so.
 func TestVolumeDaemonIsKilled(t *testing.T) {
 	t.Parallel()
-	d := volumeDaemon(t)
+	d := StartVolumeDaemon(t)
 	d.Do(d.Key, "POST", "/volumes", `{"name":"data"}`, nil)
 	sb := d.box(withData)
 	body := `{"command":"while sleep 0.05; do echo line >> /data/log; done","detach":true}`
@@ -241,7 +190,7 @@ func TestVolumeDaemonIsKilled(t *testing.T) {
 	if got := d.holders("data"); len(got) != 0 {
 		t.Errorf("after its end the volume is held by %v", got)
 	}
-	d.noneMounted()
+	d.NoneMounted()
 }
 
 // TestVolumeKilledAtEachFailpoint kills the daemon at each step of making and of
@@ -249,7 +198,7 @@ func TestVolumeDaemonIsKilled(t *testing.T) {
 // volume, or nothing, and the volume is free and not mounted.
 func TestVolumeKilledAtEachFailpoint(t *testing.T) {
 	t.Parallel()
-	d := volumeDaemon(t)
+	d := StartVolumeDaemon(t)
 	d.Do(d.Key, "POST", "/volumes", `{"name":"data"}`, nil)
 	const body = `{"name":"a","volumes":[{"name":"data","path":"/data"}]}`
 	ready := func() {
@@ -281,7 +230,7 @@ func TestVolumeKilledAtEachFailpoint(t *testing.T) {
 			code, held := d.Do(d.Key, "GET", "/sandboxes/a", "", &sb), d.holders("data")
 			switch {
 			case code == http.StatusNotFound && len(held) == 0:
-				d.noneMounted()
+				d.NoneMounted()
 				if pids := Count(t, d.Dir+"/daemon"); pids != 0 {
 					t.Errorf("%s: %d processes of sandboxes are left", p, pids)
 				}
@@ -296,7 +245,7 @@ func TestVolumeKilledAtEachFailpoint(t *testing.T) {
 		}
 	}
 	d.Do(d.Key, "DELETE", "/sandboxes/a", "", nil)
-	d.noneMounted()
+	d.NoneMounted()
 }
 
 // TestTenantStorage: sandboxes of one tenant share what outlives them, with any user.
@@ -311,7 +260,7 @@ func TestTenantStorage(t *testing.T) {
 		t.Fatal(err)
 	}
 	storage := filepath.Join(dir, "tenants")
-	d := volumeDaemon(t, "--storage", storage)
+	d := StartVolumeDaemon(t, "--storage", storage)
 	a, b := d.box(`{"tenant_id":"acme"}`), d.box(`{"tenant_id":"acme","user":"1000"}`)
 	d.sh(a.ID, "echo shared > /workspace/f; chmod 666 /workspace/f; echo out > /mnt/user-data/outputs/o")
 	var res executed
@@ -355,7 +304,7 @@ func TestTenantStorage(t *testing.T) {
 // TestVolumeCommands goes through what the command line has for volumes.
 func TestVolumeCommands(t *testing.T) {
 	t.Parallel()
-	d := volumeDaemon(t)
+	d := StartVolumeDaemon(t)
 	must := func(args ...string) string {
 		t.Helper()
 		out := d.Run(args...)
@@ -394,5 +343,5 @@ func TestVolumeCommands(t *testing.T) {
 	if out := must("volume", "ls", "-q"); out != "" {
 		t.Errorf("left: %s", out)
 	}
-	d.noneMounted()
+	d.NoneMounted()
 }
