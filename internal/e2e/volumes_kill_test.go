@@ -128,41 +128,18 @@ func TestVolumeKilledAtEachFailpoint(t *testing.T) {
 func TestVolumeKilledAtEachWrite(t *testing.T) {
 	t.Parallel()
 	d := StartVolumeDaemon(t)
-	for _, p := range []failpoint.Point{failpoint.StoreBegin, failpoint.StoreCommit, failpoint.StoreCommitted} {
-		for _, method := range []string{"POST", "DELETE"} {
-			deaths, lives := 0, false
-			for n := 1; !lives; n++ {
-				call, want := Call{Key: d.Key, Method: "DELETE", Path: "/volumes/v"}, http.StatusNoContent
-				if method == "POST" {
-					d.Do(d.Key, "DELETE", "/volumes/v", "", nil) // if there is one
-					call = Call{Key: d.Key, Method: method, Path: "/volumes", Body: `{"name":"v"}`, Header: map[string]string{"Idempotency-Key": fmt.Sprint(p, n)}}
-					want = http.StatusCreated
-				} else {
-					d.Do(d.Key, "POST", "/volumes", `{"name":"v"}`, nil) // if there is none
-				}
-				d.Kill()
-				if err := d.StartWith(fmt.Sprintf("%s=%s=kill+%d", failpoint.Variable, p, n)); err != nil {
-					d.Start() // it died of what it writes in its start
-					continue
-				}
-				a, err := d.Try(call)
-				d.Kill()
-				d.Start()
-				if lives = err == nil; lives {
-					if a.Code != want || deaths == 0 {
-						t.Errorf("%s, %s: after %d deaths the daemon lives, and says %d %s", method, p, deaths, a.Code, a.Body)
-					}
-					continue
-				}
-				deaths++
-				d.afterDeath(call, want, fmt.Sprintf("%s, killed at %s+%d", method, p, n))
-			}
-		}
-	}
+	d.killedAtEachWrite(http.StatusCreated, func(key string) Call {
+		d.Do(d.Key, "DELETE", "/volumes/v", "", nil) // if there is one
+		return Call{Key: d.Key, Method: "POST", Path: "/volumes", Body: `{"name":"v"}`, Header: map[string]string{"Idempotency-Key": key}}
+	}, d.wholeVolumes)
+	d.killedAtEachWrite(http.StatusNoContent, func(string) Call {
+		d.Do(d.Key, "POST", "/volumes", `{"name":"v"}`, nil) // if there is none
+		return Call{Key: d.Key, Method: "DELETE", Path: "/volumes/v"}
+	}, d.wholeVolumes)
 }
 
-// afterDeath looks for half volumes, and sends the request again that had no answer.
-func (d *Daemon) afterDeath(call Call, want int, when string) {
+// wholeVolumes looks for half volumes, and reads the others.
+func (d *Daemon) wholeVolumes(when string) {
 	d.t.Helper()
 	var all struct{ Items []servedVolume }
 	d.Do(d.Key, "GET", "/volumes", "", &all)
@@ -172,8 +149,57 @@ func (d *Daemon) afterDeath(call Call, want int, when string) {
 	for _, line := range d.VolumeDisagreements(len(all.Items), 0) {
 		d.t.Errorf("%s: %s", when, line)
 	}
-	removed := call.Method == "DELETE" && len(all.Items) == 0
-	if a, err := d.Try(call); err != nil || a.Code != want && !(removed && a.Code == http.StatusNotFound) {
-		d.t.Errorf("%s, and sent again: %d %s, %v", when, a.Code, a.Body, err)
+}
+
+// TestSessionKilledAtEachWrite does so while a session is made, which the same request
+// finds as its own.
+func TestSessionKilledAtEachWrite(t *testing.T) {
+	t.Parallel()
+	d := StartDaemon(t)
+	box := "/sandboxes/" + d.Make(nil)
+	d.killedAtEachWrite(http.StatusCreated, func(key string) Call {
+		d.Do(d.Key, "DELETE", box+"/sessions/s", "", nil) // if there is one
+		return Call{Key: d.Key, Method: "POST", Path: box + "/sessions", Body: `{"name":"s"}`, Header: map[string]string{"Idempotency-Key": key}}
+	}, func(when string) {
+		var all servedList
+		if d.Do(d.Key, "GET", box+"/sessions", "", &all); len(all.Items) > 1 {
+			t.Errorf("%s: there are %d sessions", when, len(all.Items))
+		}
+	})
+}
+
+// killedAtEachWrite sends requests, which prepare makes with a key of their own, to
+// daemons that die at the first, second … record that they write, until one lives. The
+// next daemon gets the same request again, which has its effect, after look.
+func (d *Daemon) killedAtEachWrite(want int, prepare func(key string) Call, look func(when string)) {
+	d.t.Helper()
+	for _, p := range []failpoint.Point{failpoint.StoreBegin, failpoint.StoreCommit, failpoint.StoreCommitted} {
+		deaths, lives := 0, false
+		for n := 1; !lives; n++ {
+			call := prepare(fmt.Sprint(p, n))
+			d.Kill()
+			if err := d.StartWith(fmt.Sprintf("%s=%s=kill+%d", failpoint.Variable, p, n)); err != nil {
+				d.Start() // it died of what it writes in its start
+				continue
+			}
+			a, err := d.Try(call)
+			d.Kill()
+			d.Start()
+			when := fmt.Sprintf("%s %s, killed at %s+%d", call.Method, call.Path, p, n)
+			if lives = err == nil; lives {
+				if a.Code != want || deaths == 0 {
+					d.t.Errorf("%s: after %d deaths the daemon lives, and says %d %s", when, deaths, a.Code, a.Body)
+				}
+				continue
+			}
+			deaths++
+			look(when)
+			a, err = d.Try(call)
+			removed := call.Method == "DELETE" && a.Code == http.StatusNotFound
+			if err != nil || a.Code != want && !removed {
+				d.t.Errorf("%s, and sent again: %d %s, %v", when, a.Code, a.Body, err)
+			}
+		}
+		d.t.Logf("%d deaths at %s", deaths, p)
 	}
 }

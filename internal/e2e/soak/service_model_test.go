@@ -25,6 +25,8 @@ type modelBox struct {
 	jobs     []*job
 	results  []result
 	session  bool
+	opening  string          // key of the request for a session that had no answer
+	mayHave  bool            // a session from before a stop that may not have been
 	variable map[string]bool // values that X in the session may have
 }
 
@@ -66,7 +68,8 @@ func (b *modelBox) only() string {
 
 // leave says that the processes go, or may go.
 func (b *modelBox) leave() {
-	b.jobs, b.results, b.session, b.variable = nil, nil, false, set("")
+	b.mayHave = b.mayHave || b.session || b.opening != ""
+	b.jobs, b.results, b.session, b.opening, b.variable = nil, nil, false, "", set("")
 }
 
 func (b *modelBox) maybeLine(word string) { b.lines[word] = 0 }
@@ -118,6 +121,8 @@ func (w *worker) verifyBox(b *modelBox) {
 	}
 	if b.only() == "running" {
 		w.verifyInside(b)
+	} else {
+		b.mayHave = false
 	}
 }
 

@@ -183,11 +183,13 @@ const ready = 5 * time.Second
 
 func (c *campaign) restart() {
 	c.t.Helper()
+	starved := e2e.Starvation()
 	began := time.Now()
 	c.d.Start()
 	took := time.Since(began)
 	c.slowest = max(c.slowest, took)
-	if limit := ready + e2e.Slack(); took > limit {
+	starved = max(starved, e2e.Starvation())
+	if limit := time.Duration(starved*float64(ready)) + e2e.Slack(); took > limit {
 		c.t.Errorf("it was ready after %v, allowed are %v", took, limit)
 	}
 }

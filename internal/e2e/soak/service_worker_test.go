@@ -175,7 +175,7 @@ func (w *worker) stop(b *modelBox) {
 	b.may["stopped"] = true
 	b.leave()
 	if w.call(e2e.Call{Method: "POST", Path: "/sandboxes/" + b.name + "/stop"}, http.StatusOK, nil) {
-		b.may = set("stopped")
+		b.may, b.mayHave = set("stopped"), false
 	}
 }
 
@@ -290,17 +290,23 @@ func (w *worker) session(b *modelBox) {
 	}
 }
 
+// openSession begins a session, with the same request as long as that has no answer.
 func (w *worker) openSession(b *modelBox) bool {
-	a, err := w.d.Try(e2e.Call{Key: w.key, Method: "POST", Path: "/sandboxes/" + b.name + "/sessions", Body: `{"name":"s"}`})
+	if b.opening == "" {
+		b.opening = w.word()
+	}
+	a, err := w.d.Try(e2e.Call{
+		Key: w.key, Method: "POST", Path: "/sandboxes/" + b.name + "/sessions", Body: `{"name":"s"}`, Header: map[string]string{"Idempotency-Key": b.opening},
+	})
 	switch {
 	case err != nil:
 		w.interrupted = true
 		w.doubts++
 		return false
-	case a.Code != http.StatusCreated && a.Code != http.StatusConflict: // by an earlier call without an answer
+	case a.Code != http.StatusCreated && !(a.Code == http.StatusConflict && b.mayHave):
 		w.t.Errorf("%s: begin a session: %d %s", b.name, a.Code, a.Body)
 		return false
 	}
-	b.session = true
+	b.session, b.opening = true, ""
 	return true
 }

@@ -35,9 +35,9 @@ func repeat[O any](ctx context.Context, a *API, c sandbox.Caller, key, operation
 
 // repeatIn is repeat for a request about a sandbox, whose ids are one. What must
 // not be done again calls begin first, and is not done if that fails.
-func repeatIn[O any](ctx context.Context, a *API, c sandbox.Caller, id, key, operation string, asked any, do func(ctx context.Context, begin func() error) (*O, error)) (*O, error) {
+func repeatIn[O any](ctx context.Context, a *API, c sandbox.Caller, id, key, operation string, asked any, do func(ctx context.Context, try sandbox.Try) (*O, error)) (*O, error) {
 	if key == "" {
-		return do(ctx, func() error { return nil })
+		return do(ctx, sandbox.Try{Begin: func() error { return nil }})
 	}
 	once, err := onceOf(key, operation, asked)
 	if err != nil {
@@ -47,7 +47,7 @@ func repeatIn[O any](ctx context.Context, a *API, c sandbox.Caller, id, key, ope
 	if err != nil {
 		return nil, err
 	}
-	return repeatOnce(ctx, a, c, once.In(sb.UID), func(ctx context.Context, try sandbox.Try) (*O, error) { return do(ctx, try.Begin) })
+	return repeatOnce(ctx, a, c, once.In(sb.UID), do)
 }
 
 // Some answers are kept in another form than the first one has, and some are given
