@@ -34,6 +34,5 @@ step "40 sandboxes with ports at once" TestB176 ./internal/e2e
 step "100 kills during create, 100 during destroy" 'TestF0[34]' ./internal/e2e
 step "200 creates over connections that break" TestF25 ./internal/e2e
 step "1,000 lives of sandboxes for 4 clients" TestL01 ./internal/e2e
-step "50 idle sandboxes for 10 minutes" TestL03 ./internal/e2e
 step "load on one daemon" 'TestL(05|07|09|16)' ./internal/e2e
-step "20 minutes of mixed work, a kill every 2" TestL15 ./internal/e2e
+step "20 minutes of mixed work, a kill every 2, beside 50 idle sandboxes for 10" 'TestL(03|15)' ./internal/e2e

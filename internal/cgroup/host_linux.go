@@ -210,7 +210,7 @@ func (h *Host) Open(id string) (*Group, error) {
 	if err := checkName(id); err != nil {
 		return nil, err
 	}
-	all, err := h.List(h.owner)
+	all, err := h.Own()
 	if err != nil {
 		return nil, err
 	}
@@ -247,6 +247,9 @@ func (h *Host) List(owner string) ([]*Group, error) {
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b *Group) int { return strings.Compare(a.id, b.id) }), nil
 }
+
+// Own returns all groups of this owner, as List does.
+func (h *Host) Own() ([]*Group, error) { return h.List(h.owner) }
 
 // youngGroup is the age below which an empty group may be one that another
 // process is about to fill: making a sandbox takes well under a second.

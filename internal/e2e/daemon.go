@@ -42,6 +42,16 @@ func StartDaemon(t testing.TB, args ...string) *Daemon {
 	return d
 }
 
+// StartVolumeDaemon starts a daemon whose sandboxes can reach its volumes.
+func StartVolumeDaemon(t testing.TB, args ...string) *Daemon {
+	t.Helper()
+	d := StartDaemon(t, args...)
+	if err := os.Chmod(d.Dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 // forTest starts the daemon, which ends with the test.
 func (d *Daemon) forTest(t testing.TB) {
 	t.Helper()

@@ -77,7 +77,11 @@ func TestF01(t *testing.T) {
 	}
 	earlier := counts()
 	d.Kill()
-	if took := d.readyAgain(); took > 5*time.Second+Slack() {
+	starved := Starvation()
+	took := d.readyAgain()
+	starved = max(starved, Starvation())
+	t.Logf("ready after %v; work takes %.1f times as long as on an idle machine", took.Round(time.Millisecond), starved)
+	if took > time.Duration(5*starved*float64(time.Second))+Slack() {
 		t.Errorf("ready after %v", took)
 	}
 	var all servedList

@@ -8,11 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Environment of the tests, set by scripts/test.sh.
@@ -194,6 +197,26 @@ func Slack() time.Duration {
 		slack.measured = time.Now()
 	}
 	return slack.value
+}
+
+// Starvation is how many times longer than on an idle machine a thread takes now for
+// its work. A promise about an idle machine is kept on another one if what it allows,
+// that many times, is.
+func Starvation() float64 {
+	const pieces, piece = 5, 10 * time.Millisecond // of work, some turns of the scheduler each
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := time.Now()
+	for end := threadTime() + pieces*piece; threadTime() < end; {
+	}
+	return max(1, float64(time.Since(began))/float64(pieces*piece))
+}
+
+// threadTime is what the calling thread has had of processors.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // never fails
+	return time.Duration(t.Nano())
 }
 
 // Count returns how many processes of the host have text in their command line.

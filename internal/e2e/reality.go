@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // engineDigits is how much of a sandbox's id the back end's own names have.
@@ -97,4 +98,82 @@ func (d *Daemon) onHost() map[string][]string {
 		}
 	}
 	return found
+}
+
+// VolumeDisagreements compares the number of volumes that there should be, and of
+// those that sandboxes have, with what the host has, and returns a line for each
+// difference.
+func (d *Daemon) VolumeDisagreements(volumes, held int) (out []string) {
+	d.t.Helper()
+	dirs, err := filepath.Glob(filepath.Join(d.Dir, "volumes", "*"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if len(dirs) != volumes {
+		out = append(out, fmt.Sprintf("%d volumes should be on the host, which has %q", volumes, dirs))
+	}
+	images := 0
+	for _, dir := range dirs {
+		_, image := os.Lstat(filepath.Join(dir, "image"))
+		_, data := os.Lstat(filepath.Join(dir, "data"))
+		switch {
+		case image == nil:
+			images++
+		case data != nil:
+			out = append(out, dir+" is half a volume: it has neither an image nor data")
+		}
+	}
+	if images == 0 {
+		held = 0 // directories are not mounted
+	}
+	if mounts := d.mounts(); len(mounts) != held {
+		out = append(out, fmt.Sprintf("%d volumes should be mounted, and these are: %q", held, mounts))
+	}
+	return out
+}
+
+// mounts lists what of the daemon's volumes is mounted.
+func (d *Daemon) mounts() (all []string) {
+	d.t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, d.Dir+"/") {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// loops lists the loop devices that have files of the daemon's volumes.
+func (d *Daemon) loops() (all []string) {
+	d.t.Helper()
+	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, l := range loops {
+		if b, err := os.ReadFile(l); err == nil && strings.HasPrefix(string(b), d.Dir+"/") {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// NoneMounted waits until nothing of the volumes is mounted: a process of another
+// test that began a mount namespace of its own has our mounts for a moment.
+func (d *Daemon) NoneMounted() {
+	d.t.Helper()
+	for end := time.Now().Add(20*time.Second + Slack()); ; time.Sleep(20 * time.Millisecond) {
+		left := append(d.mounts(), d.loops()...)
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			d.t.Errorf("left mounted: %q", left)
+			return
+		}
+	}
 }

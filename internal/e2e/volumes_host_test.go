@@ -73,7 +73,7 @@ func TestVolumesOfOrdinaryUser(t *testing.T) {
 		t.Errorf("make another volume: %d", code)
 	}
 	if a, err := d.Try(Call{Key: d.Key, Method: "PUT", Path: "/volumes/again/archive", Body: archive, Header: map[string]string{"Content-Type": "application/x-tar"}}); err != nil || a.Code != http.StatusNoContent {
-		t.Errorf("restore: %v %d %s", err, a.Code, a.Body)
+		t.Errorf("restore: %v %d %s", err, a.Code, a.Text)
 	}
 	b := create(`{"volumes":[{"name":"again","path":"/data","read_only":true}]}`, "volumes")
 	if got := d.sh(b, "cat /data/soft; { echo x >/data/x; } 2>/dev/null"); got.Output != "kept\n" || got.ExitCode == 0 {

@@ -8,9 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"agentbox/internal/failpoint"
 )
 
 // servedVolume is what the tests look at of a volume.
@@ -20,16 +17,6 @@ type servedVolume struct {
 	Kind   string   `json:"kind"`
 	UsedBy []string `json:"used_by"`
 	Used   int64    `json:"used"`
-}
-
-// volumeDaemon is a daemon whose sandboxes can reach its volumes.
-func volumeDaemon(t *testing.T, args ...string) *Daemon {
-	t.Helper()
-	d := StartDaemon(t, args...)
-	if err := os.Chmod(d.Dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	return d
 }
 
 // needImages ends a test that needs volumes whose size holds.
@@ -84,47 +71,6 @@ func (d *Daemon) sh(id, command string) executed {
 	return res
 }
 
-// mounted lists what of the daemon's volumes is mounted, and the loop devices that
-// have their files.
-func (d *Daemon) mounted() (all []string) {
-	d.t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, d.Dir+"/") {
-			all = append(all, line)
-		}
-	}
-	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	for _, l := range loops {
-		if b, err := os.ReadFile(l); err == nil && strings.HasPrefix(string(b), d.Dir+"/") {
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
-// noneMounted waits until nothing of the volumes is mounted: a process of another
-// test that began a mount namespace of its own has our mounts for a moment.
-func (d *Daemon) noneMounted() {
-	d.t.Helper()
-	for end := time.Now().Add(20*time.Second + Slack()); ; time.Sleep(20 * time.Millisecond) {
-		left := d.mounted()
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			d.t.Errorf("left mounted: %q", left)
-			return
-		}
-	}
-}
-
 const withData = `{"volumes":[{"name":"data","path":"/data"}]}`
 
 // TestVolumeOutlivesSandboxes: what is written is there for the next sandbox; a full
@@ -132,7 +78,7 @@ const withData = `{"volumes":[{"name":"data","path":"/data"}]}`
 // used, backed up and removed.
 func TestVolumeOutlivesSandboxes(t *testing.T) {
 	t.Parallel()
-	d := volumeDaemon(t)
+	d := StartVolumeDaemon(t)
 	needImages(t, d)
 	d.volume("data", "64m")
 	sb := d.box(withData)
@@ -169,7 +115,7 @@ func TestVolumeOutlivesSandboxes(t *testing.T) {
 	if code := d.Do(d.Key, "DELETE", "/sandboxes/"+sb.ID, "", nil); code != http.StatusNoContent {
 		t.Fatalf("destroy: %d", code)
 	}
-	d.noneMounted()
+	d.NoneMounted()
 	next := d.box(`{"volumes":[{"name":"data","path":"/srv/old","read_only":true}]}`)
 	if res := d.sh(next.ID, "cat /srv/old/f; touch /srv/old/g || echo refused"); !strings.HasPrefix(res.Output, "kept\n") || !strings.HasSuffix(res.Output, "refused\n") {
 		t.Errorf("the next one: %+v", res)
@@ -181,122 +127,10 @@ func TestVolumeOutlivesSandboxes(t *testing.T) {
 	if code := d.Do(d.Key, "DELETE", "/volumes/data", "", nil); code != http.StatusNoContent {
 		t.Errorf("removed: %d", code)
 	}
-	d.noneMounted()
+	d.NoneMounted()
 	if left, err := os.ReadDir(filepath.Join(d.Dir, "volumes")); err != nil || len(left) > 0 {
 		t.Errorf("left of the volumes: %v, %v", left, err)
 	}
-}
-
-// TestVolumeDaemonIsKilled: after a kill -9 the next daemon finds the sandbox with
-// its volume, mounted and held; stop and start keep it so.
-func TestVolumeDaemonIsKilled(t *testing.T) {
-	t.Parallel()
-	d := volumeDaemon(t)
-	d.Do(d.Key, "POST", "/volumes", `{"name":"data"}`, nil)
-	sb := d.box(withData)
-	body := `{"command":"while sleep 0.05; do echo line >> /data/log; done","detach":true}`
-	if code := d.Do(d.Key, "POST", "/sandboxes/"+sb.ID+"/execute", body, nil); code != http.StatusAccepted {
-		t.Fatalf("a command in the background: %d", code)
-	}
-	size := func() int { return len(d.sh(sb.ID, "cat /data/log").Output) }
-	grows := func() {
-		t.Helper()
-		first := size()
-		for end := time.Now().Add(10*time.Second + Slack()); size() <= first; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("the command writes no more")
-			}
-		}
-	}
-	grows()
-	for range 2 {
-		d.Kill()
-		d.Start()
-		grows()
-		if got := d.holders("data"); len(got) != 1 || got[0] != sb.ID {
-			t.Errorf("held by %v", got)
-		}
-		var p served
-		if code := d.Do(d.Key, "POST", "/sandboxes", withData, &p); code != http.StatusConflict || !strings.Contains(p.Detail, sb.ID) {
-			t.Errorf("a second sandbox: %d %+v", code, p)
-		}
-	}
-	if code := d.Do(d.Key, "POST", "/sandboxes/"+sb.ID+"/stop", "", nil); code != http.StatusOK {
-		t.Fatalf("stop: %d", code)
-	}
-	d.Kill()
-	d.Start()
-	if got := d.holders("data"); len(got) != 1 {
-		t.Errorf("while it is stopped the volume is held by %v", got)
-	}
-	if code := d.Do(d.Key, "POST", "/sandboxes/"+sb.ID+"/start", "", nil); code != http.StatusOK {
-		t.Fatalf("start: %d", code)
-	}
-	if size() == 0 {
-		t.Error("the files are gone")
-	}
-	if code := d.Do(d.Key, "DELETE", "/sandboxes/"+sb.ID, "", nil); code != http.StatusNoContent {
-		t.Errorf("destroy: %d", code)
-	}
-	if got := d.holders("data"); len(got) != 0 {
-		t.Errorf("after its end the volume is held by %v", got)
-	}
-	d.noneMounted()
-}
-
-// TestVolumeKilledAtEachFailpoint kills the daemon at each step of making and of
-// destroying a sandbox with a volume: the next one has the sandbox, which holds the
-// volume, or nothing, and the volume is free and not mounted.
-func TestVolumeKilledAtEachFailpoint(t *testing.T) {
-	t.Parallel()
-	d := volumeDaemon(t)
-	d.Do(d.Key, "POST", "/volumes", `{"name":"data"}`, nil)
-	const body = `{"name":"a","volumes":[{"name":"data","path":"/data"}]}`
-	ready := func() {
-		if code := d.Do(d.Key, "GET", "/sandboxes/a", "", nil); code == http.StatusNotFound {
-			d.sh(d.box(body).ID, "echo kept > /data/f")
-		}
-	}
-	for _, op := range []struct {
-		call   Call
-		points []failpoint.Point
-		before func()
-	}{
-		{Call{Key: d.Key, Method: "POST", Path: "/sandboxes", Body: body}, stormyOps["create"].points, func() { d.Do(d.Key, "DELETE", "/sandboxes/a", "", nil) }},
-		{Call{Key: d.Key, Method: "DELETE", Path: "/sandboxes/a"}, stormyOps["destroy"].points, ready},
-	} {
-		ready() // so that there is a file to find
-		for _, p := range op.points {
-			op.before()
-			d.Stop()
-			if err := d.StartWith(failpoint.Variable + "=" + string(p) + "=kill"); err != nil {
-				t.Fatalf("%s: %v", p, err)
-			}
-			if a, err := d.Try(op.call); err == nil {
-				t.Fatalf("%s: the daemon lives, and says %d %s", p, a.Code, a.Text)
-			}
-			d.Kill()
-			d.Start()
-			var sb served
-			code, held := d.Do(d.Key, "GET", "/sandboxes/a", "", &sb), d.holders("data")
-			switch {
-			case code == http.StatusNotFound && len(held) == 0:
-				d.noneMounted()
-				if pids := Count(t, d.Dir+"/daemon"); pids != 0 {
-					t.Errorf("%s: %d processes of sandboxes are left", p, pids)
-				}
-				ready()
-			case code != http.StatusOK || sb.Status != "running" || len(held) != 1 || held[0] != sb.ID:
-				t.Fatalf("%s: the sandbox is %d %+v, and %v hold the volume", p, code, sb, held)
-			}
-			d.Do(d.Key, "GET", "/sandboxes/a", "", &sb)
-			if got := d.sh(sb.ID, "cat /data/f && echo >> /data/log"); got.Output != "kept\n" {
-				t.Errorf("%s: the file holds %+v", p, got)
-			}
-		}
-	}
-	d.Do(d.Key, "DELETE", "/sandboxes/a", "", nil)
-	d.noneMounted()
 }
 
 // TestTenantStorage: sandboxes of one tenant share what outlives them, with any user.
@@ -311,7 +145,7 @@ func TestTenantStorage(t *testing.T) {
 		t.Fatal(err)
 	}
 	storage := filepath.Join(dir, "tenants")
-	d := volumeDaemon(t, "--storage", storage)
+	d := StartVolumeDaemon(t, "--storage", storage)
 	a, b := d.box(`{"tenant_id":"acme"}`), d.box(`{"tenant_id":"acme","user":"1000"}`)
 	d.sh(a.ID, "echo shared > /workspace/f; chmod 666 /workspace/f; echo out > /mnt/user-data/outputs/o")
 	var res executed
@@ -355,7 +189,7 @@ func TestTenantStorage(t *testing.T) {
 // TestVolumeCommands goes through what the command line has for volumes.
 func TestVolumeCommands(t *testing.T) {
 	t.Parallel()
-	d := volumeDaemon(t)
+	d := StartVolumeDaemon(t)
 	must := func(args ...string) string {
 		t.Helper()
 		out := d.Run(args...)
@@ -394,5 +228,5 @@ func TestVolumeCommands(t *testing.T) {
 	if out := must("volume", "ls", "-q"); out != "" {
 		t.Errorf("left: %s", out)
 	}
-	d.noneMounted()
+	d.NoneMounted()
 }

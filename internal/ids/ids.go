@@ -6,9 +6,12 @@ import (
 	"encoding/hex"
 )
 
-// UID returns a sandbox's primary key: 64 hex digits. It is random and of fixed
+// UIDLen is the length of a UID.
+const UIDLen = 64
+
+// UID returns a sandbox's primary key: UIDLen hex digits. It is random and of fixed
 // length because runtimes match ids by prefix.
-func UID() string { return Hex(32) }
+func UID() string { return Hex(UIDLen / 2) }
 
 // ShortLen is the length of the short form of a UID.
 const ShortLen = 12
@@ -23,7 +26,7 @@ func Short(uid string) string {
 
 // IsUID reports whether s has the form of a UID.
 func IsUID(s string) bool {
-	if len(s) != 64 {
+	if len(s) != UIDLen {
 		return false
 	}
 	for _, c := range []byte(s) {

@@ -143,7 +143,7 @@ func TestAnswersAreKept(t *testing.T) {
 	d := r.open()
 	runs := 0
 	ask := func(request string) (string, error) {
-		b, err := d.Once(t.Context(), acme, sandbox.Once{Key: "customer 7", Request: request}, func(context.Context, func() error) ([]byte, error) {
+		b, err := d.Once(t.Context(), acme, sandbox.Once{Key: "customer 7", Request: request}, func(context.Context, sandbox.Try) ([]byte, error) {
 			runs++
 			return []byte("hunter2hunter2"), nil
 		})
@@ -210,10 +210,12 @@ func TestBegunOnce(t *testing.T) {
 			d := r.open()
 			once := sandbox.Once{Key: "k", Request: "run"}
 			under, done := make(chan struct{}), make(chan error, 1)
+			first := ""
 			go func() {
-				_, err := d.Once(context.WithoutCancel(t.Context()), acme, once, func(ctx context.Context, begin func() error) ([]byte, error) {
+				_, err := d.Once(context.WithoutCancel(t.Context()), acme, once, func(ctx context.Context, try sandbox.Try) ([]byte, error) {
+					first = try.Made
 					if begun {
-						if err := begin(); err != nil {
+						if err := try.Begin(); err != nil {
 							t.Error(err)
 						}
 					}
@@ -230,8 +232,10 @@ func TestBegunOnce(t *testing.T) {
 			}
 			d = r.open()
 			again := false
-			do := func(context.Context, func() error) ([]byte, error) {
-				again = true
+			do := func(_ context.Context, try sandbox.Try) ([]byte, error) {
+				if again = true; try.Made != first || len(first) != sandbox.TryIDLen {
+					t.Errorf("%s: what it makes was %q, and is %q", name, first, try.Made)
+				}
 				return []byte("x"), nil
 			}
 			if _, err := d.Once(t.Context(), acme, sandbox.Once{Key: "k", Request: "other"}, do); again || !errdefs.IsConflict(err) {
@@ -261,9 +265,9 @@ func TestOnceWithoutAnswer(t *testing.T) {
 	} {
 		runs := 0
 		ask := func() ([]byte, error) {
-			return d.Once(t.Context(), acme, sandbox.Once{Key: name, Request: "x"}, func(_ context.Context, begin func() error) ([]byte, error) {
+			return d.Once(t.Context(), acme, sandbox.Once{Key: name, Request: "x"}, func(_ context.Context, try sandbox.Try) ([]byte, error) {
 				if runs++; c.begin {
-					if err := begin(); err != nil {
+					if err := try.Begin(); err != nil {
 						t.Error(err)
 					}
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/guest/client"
+	"agentbox/internal/ids"
 	"agentbox/internal/live"
 	"agentbox/internal/sandbox"
 )
@@ -154,7 +155,7 @@ func (m *Manager) noteRepeat(ctx context.Context, r sandbox.Repeatable) error {
 }
 
 // Do does what a repeatable request asks for.
-type Do = func(ctx context.Context, begin func() error) (answer []byte, err error)
+type Do = func(ctx context.Context, try sandbox.Try) (answer []byte, err error)
 
 // flight is a repeatable request that is being done.
 type flight struct {
@@ -169,7 +170,7 @@ type flight struct {
 // it. It goes on when ctx ends first; when it fails the key is free again, and if
 // the daemon ends in the middle the same request does it again. Not so once do has
 // called begin: what must not be done twice is then a Conflict for a day, unless
-// there is an answer. When begin fails, do must not go on. An answer that is longer
+// there is an answer. An answer that is longer
 // than sandbox.MaxAnswer is given to those who wait and is a Conflict later.
 func (m *Manager) Once(ctx context.Context, c sandbox.Caller, once sandbox.Once, do Do) ([]byte, error) {
 	r, err := repeatable(c.Owner, once)
@@ -227,6 +228,7 @@ func (m *Manager) fly(ctx context.Context, f *flight, r sandbox.Repeatable, key 
 }
 
 func (m *Manager) doOnce(ctx context.Context, r sandbox.Repeatable, key string, do Do) ([]byte, error) {
+	r.Made = ids.Hex(sandbox.TryIDLen / 2)
 	before, err := m.opts.Store.Remember(ctx, r)
 	switch {
 	case err != nil:
@@ -236,7 +238,10 @@ func (m *Manager) doOnce(ctx context.Context, r sandbox.Repeatable, key string, 
 	case before != nil && before.Begun:
 		return nil, sandbox.Refuse(errdefs.ErrConflict, "what was asked for with this idempotency key was begun before, and no answer to it is kept")
 	}
-	answer, err := do(ctx, func() error { return m.noteRepeat(ctx, r) })
+	if before != nil && before.Made != "" { // an older daemon recorded none
+		r.Made = before.Made
+	}
+	answer, err := do(ctx, sandbox.Try{Made: r.Made, Begin: func() error { return m.noteRepeat(ctx, r) }})
 	switch {
 	case err != nil && ctx.Err() != nil: // the daemon ends, and what was begun may go on
 		return nil, err

@@ -25,5 +25,18 @@ type Once struct {
 	Request string // what tells it from other requests
 }
 
+// Try is a repeatable request that is being done, for the first time or again
+// because the daemon ended in the middle.
+type Try struct {
+	// Made is an id for what it makes, TryIDLen random hex digits: the same each time.
+	Made string
+	// Begin is called before what must not be done twice. If it fails, the request
+	// must not go on.
+	Begin func() error
+}
+
+// TryIDLen is the length of [Try.Made].
+const TryIDLen = 32
+
 // In is the same request in one sandbox.
 func (o Once) In(uid string) Once { return Once{o.Key, uid + " " + o.Request} }

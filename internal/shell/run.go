@@ -184,7 +184,7 @@ done`, "PID", fmt.Sprint(pid))
 // replace ends the shell and begins another.
 func (r *run) replace(ctx context.Context) {
 	if end(ctx, r.a, r.name) == nil {
-		_ = begin(ctx, r.a, r.name) // then there is no session of the name any more, which the next call tells
+		_ = begin(ctx, r.a, r.name, "") // then there is no session of the name any more, which the next call tells
 	}
 }
 

@@ -85,20 +85,20 @@ func ExecID(name string) string {
 }
 
 // tag begins the command line of a session's shell, and names the session for
-// List.
+// List. Behind the name is what the session was made as, if that is known.
 const tag = ": session "
 
 // command runs a session's shell: the best that the image has, as it is chosen
 // for command lines, reading commands from its input.
-func command(name string) sandbox.Command {
+func command(name, made string) sandbox.Command {
 	return sandbox.Command{
-		Shell: tag + name + "; exec ${0:-sh}", Stdin: true, Background: true, OnDisconnect: sandbox.Keep, Timeout: -1, MaxOutput: -1,
+		Shell: tag + strings.TrimSpace(name+" "+made) + "; exec ${0:-sh}", Stdin: true, Background: true, OnDisconnect: sandbox.Keep, Timeout: -1, MaxOutput: -1,
 	}
 }
 
 // Create begins a session in the sandbox uid. One of the name that is there is
-// AlreadyExists.
-func (e *Engine) Create(ctx context.Context, a Agent, uid, name string) (Session, error) {
+// AlreadyExists, unless it was made as the same: by the same request before.
+func (e *Engine) Create(ctx context.Context, a Agent, uid, name, made string) (Session, error) {
 	if err := sandbox.CheckID("name", name); err != nil {
 		return Session{}, err
 	}
@@ -107,12 +107,15 @@ func (e *Engine) Create(ctx context.Context, a Agent, uid, name string) (Session
 		return Session{}, err
 	}
 	defer unlock()
-	if _, err := find(ctx, a, name); err == nil {
+	if info, err := find(ctx, a, name); err == nil {
+		if _, before, _ := namesOf(&info); before != "" && before == made {
+			return Session{name, info.ID, info.Started}, nil
+		}
 		return Session{}, sandbox.Refuse(errdefs.ErrAlreadyExists, "there is a session %s already", name)
 	} else if !errdefs.IsNotFound(err) {
 		return Session{}, err
 	}
-	if err := begin(ctx, a, name); err != nil {
+	if err := begin(ctx, a, name, made); err != nil {
 		return Session{}, err
 	}
 	info, err := find(ctx, a, name)
@@ -120,11 +123,11 @@ func (e *Engine) Create(ctx context.Context, a Agent, uid, name string) (Session
 }
 
 // begin starts a session's shell; what is left of one before is removed.
-func begin(ctx context.Context, a Agent, name string) error {
+func begin(ctx context.Context, a Agent, name, made string) error {
 	if err := a.RemoveExec(ctx, ExecID(name)); err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("begin session %s: %w", name, err)
 	}
-	p, err := a.Start(ctx, ExecID(name), command(name), client.Output{})
+	p, err := a.Start(ctx, ExecID(name), command(name, made), client.Output{})
 	if err != nil {
 		return fmt.Errorf("begin session %s: %w", name, err)
 	}
@@ -154,21 +157,23 @@ func (e *Engine) List(ctx context.Context, a Agent) ([]Session, error) {
 	}
 	var list []Session
 	for i := range all {
-		if name, ok := nameOf(&all[i]); ok && all[i].Result.Outcome == sandbox.Running {
+		if name, _, ok := namesOf(&all[i]); ok && all[i].Result.Outcome == sandbox.Running {
 			list = append(list, Session{name, all[i].ID, all[i].Started})
 		}
 	}
 	return list, nil
 }
 
-// nameOf is the name of the session that a command is the shell of.
-func nameOf(i *client.ExecInfo) (string, bool) {
+// namesOf is the name of the session that a command is the shell of, and what it was
+// made as.
+func namesOf(i *client.ExecInfo) (name, made string, ok bool) {
 	if len(i.Argv) == 0 {
-		return "", false
+		return "", "", false
 	}
 	rest, ok := strings.CutPrefix(i.Argv[len(i.Argv)-1], tag)
-	name, _, _ := strings.Cut(rest, ";")
-	return name, ok && ExecID(name) == i.ID
+	names, _, _ := strings.Cut(rest, ";")
+	name, made, _ = strings.Cut(names, " ")
+	return name, made, ok && ExecID(name) == i.ID
 }
 
 // Remove ends a session with all that runs in it.

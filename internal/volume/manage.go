@@ -28,12 +28,21 @@ const idBytes = 16
 // ResourceExhausted: the disk is full. NotImplemented: a size was asked for that
 // the host can't hold the volume to; without one, NotEnforced says so.
 func (v *Volumes) Create(ctx context.Context, owner, name string, size int64) (sandbox.Volume, error) {
-	vol, err := v.newVolume(owner, name, size)
+	return v.CreateAs(ctx, ids.Hex(idBytes), owner, name, size)
+}
+
+// CreateAs is Create with an id, 32 hex digits, of the caller's. A volume of that id
+// and name which is there was made by the same request before, and is returned.
+func (v *Volumes) CreateAs(ctx context.Context, id, owner, name string, size int64) (sandbox.Volume, error) {
+	vol, err := v.newVolume(id, owner, name, size)
 	if err != nil {
 		return vol, fmt.Errorf("create volume %.128q: %w", name, err)
 	}
 	u := v.lock(vol.ID)
 	defer v.unlock(vol.ID, u)
+	if before, err := v.find(ctx, owner, name); err == nil && before.ID == id {
+		return before, nil
+	}
 	err = v.add(ctx, vol)
 	if err == nil {
 		err = v.make(ctx, &vol)
@@ -44,7 +53,10 @@ func (v *Volumes) Create(ctx context.Context, owner, name string, size int64) (s
 	return vol, nil
 }
 
-func (v *Volumes) newVolume(owner, name string, size int64) (sandbox.Volume, error) {
+func (v *Volumes) newVolume(id, owner, name string, size int64) (sandbox.Volume, error) {
+	if !isID(id) {
+		return sandbox.Volume{}, &sandbox.InvalidError{Field: "id", Value: fmt.Sprintf("%.64q", id), Allowed: fmt.Sprintf("%d hex digits", 2*idBytes)}
+	}
 	if err := errors.Join(sandbox.CheckOwner(owner), sandbox.CheckVolumeName(name)); err != nil {
 		return sandbox.Volume{}, err
 	}
@@ -57,7 +69,7 @@ func (v *Volumes) newVolume(owner, name string, size int64) (sandbox.Volume, err
 	}
 	c := v.kinds()
 	vol := sandbox.Volume{
-		ID: ids.Hex(idBytes), Owner: owner, Name: name, Size: size,
+		ID: id, Owner: owner, Name: name, Size: size,
 		Kind: c.kind, State: sandbox.VolumeCreating, Created: time.Now().UTC(),
 	}
 	if vol.Kind == sandbox.VolumeDirectory {

@@ -64,6 +64,25 @@ func TestLife(t *testing.T) {
 	})
 }
 
+// A request that is done again has what it made the first time.
+func TestCreateAs(t *testing.T) {
+	eachKind(t, func(t *testing.T, h *host) {
+		v, _ := h.open(t)
+		id := strings.Repeat("a1", 16)
+		first, err := v.CreateAs(t.Context(), id, "default", "data", size(v, volume.MinSize))
+		must(t, err)
+		if again, err := v.CreateAs(t.Context(), id, "default", "data", size(v, volume.MinSize)); err != nil || again.ID != id || !again.Created.Equal(first.Created) {
+			t.Errorf("the same request again: %+v, %v", again, err)
+		}
+		if _, err := v.Create(t.Context(), "default", "data", size(v, volume.MinSize)); !errdefs.IsAlreadyExists(err) {
+			t.Errorf("another request: %v", err)
+		}
+		if _, err := v.CreateAs(t.Context(), "../x", "default", "other", size(v, volume.MinSize)); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("no id: %v", err)
+		}
+	})
+}
+
 // One writes or any number read; who is in the way is named.
 func TestAcquireConflicts(t *testing.T) {
 	h := newHost(t, sandbox.VolumeDirectory)

@@ -65,24 +65,26 @@ func (p Place) Env() []string {
 // Snapshot is what there was at one moment. Take it after a first sandbox has
 // run, so that what is made once (the engine, lock files) is in it.
 type Snapshot struct {
-	place Place
-	seen  map[string]string // key → description
+	place  Place
+	owners *owners
+	seen   map[string]string // key → description
 }
 
 // Take notes what there is now.
 func Take(t testing.TB, p Place) *Snapshot {
 	t.Helper()
-	seen, err := survey(p)
+	o := watchOwners(t, p)
+	seen, err := survey(p, o)
 	if err != nil {
 		t.Fatalf("look at the host: %v", err)
 	}
-	return &Snapshot{place: p, seen: seen}
+	return &Snapshot{place: p, owners: o, seen: seen}
 }
 
 // Diff returns what is there now and was not there when s was taken, sorted,
 // one line for each.
 func (s *Snapshot) Diff() ([]string, error) {
-	now, err := survey(s.place)
+	now, err := survey(s.place, s.owners)
 	if err != nil {
 		return nil, fmt.Errorf("look at the host: %w", err)
 	}
@@ -111,7 +113,7 @@ func (s *Snapshot) Check(t testing.TB, within time.Duration) {
 }
 
 // survey returns everything that belongs to p, by a key that is not used again.
-func survey(p Place) (map[string]string, error) {
+func survey(p Place, o *owners) (map[string]string, error) {
 	seen := map[string]string{}
 	add := func(kind, key, text string) { seen[kind+" "+key] = kind + ": " + text }
 	procs, err := processes()
@@ -127,5 +129,5 @@ func survey(p Place) (map[string]string, error) {
 			return nil, err
 		}
 	}
-	return seen, cgroups(ours, add)
+	return seen, cgroups(o.all(), add)
 }

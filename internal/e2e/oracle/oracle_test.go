@@ -99,13 +99,28 @@ func TestFinds(t *testing.T) {
 		if _, err := os.Stat(base + "/cgroup.controllers"); err != nil {
 			base += "/pids"
 		}
-		dir := filepath.Join(base, "agentbox", "oracle-test")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Skipf("making a group needs root: %v", err)
+		dir, other := filepath.Join(base, "agentbox", "oracle-test"), filepath.Join(base, "agentbox", "oracle-other")
+		for _, d := range []string{dir, other} {
+			if err := os.MkdirAll(d, 0o755); err != nil {
+				t.Skipf("making a group needs root: %v", err)
+			}
+		}
+		owner := filepath.Join(p.DataDir, "owners", "oracle-test")
+		if err := os.MkdirAll(owner, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, before, owner)
+		if err := os.RemoveAll(filepath.Dir(owner)); err != nil { // a group is left of it
+			t.Fatal(err)
 		}
 		eventually(t, before, "cgroup: "+dir)
-		if err := os.Remove(dir); err != nil {
-			t.Error(err)
+		if diff, _ := before.Diff(); count(diff, other) > 0 {
+			t.Errorf("the group of somebody else is in %q", diff)
+		}
+		for _, d := range []string{dir, other} {
+			if err := os.Remove(d); err != nil {
+				t.Error(err)
+			}
 		}
 		_ = os.Remove(filepath.Dir(dir)) // others may use it
 	})

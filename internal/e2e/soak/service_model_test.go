@@ -16,6 +16,8 @@ import (
 // is sent, and its answer narrows it.
 type modelBox struct {
 	name, uid string
+	body      string          // of the request that makes it
+	volume    *modelVolume    // that it has at /data; nil: none
 	may       map[string]bool // states; empty: there is none
 	lines     map[string]int  // of the file log: 1 was written, 0 may have been
 	files     map[string]bool // digests that the file up may have; empty: there is none
@@ -23,6 +25,8 @@ type modelBox struct {
 	jobs     []*job
 	results  []result
 	session  bool
+	opening  string          // key of the request for a session that had no answer
+	mayHave  bool            // a session from before a stop that may not have been
 	variable map[string]bool // values that X in the session may have
 }
 
@@ -64,7 +68,8 @@ func (b *modelBox) only() string {
 
 // leave says that the processes go, or may go.
 func (b *modelBox) leave() {
-	b.jobs, b.results, b.session, b.variable = nil, nil, false, set("")
+	b.mayHave = b.mayHave || b.session || b.opening != ""
+	b.jobs, b.results, b.session, b.opening, b.variable = nil, nil, false, "", set("")
 }
 
 func (b *modelBox) maybeLine(word string) { b.lines[word] = 0 }
@@ -78,6 +83,9 @@ func (w *worker) verify() {
 		if w.t.Failed() {
 			return
 		}
+	}
+	if w.volume != nil {
+		w.verifyVolume()
 	}
 }
 
@@ -99,6 +107,10 @@ func (w *worker) verifyBox(b *modelBox) {
 		return
 	}
 	created := b.uid != "" // somebody was told of it
+	if created && sb.Status != "" && sb.ID != b.uid {
+		w.t.Errorf("%s was %s, and is %s", b.name, b.uid, sb.ID)
+		return
+	}
 	b.may = set(sb.Status)
 	switch {
 	case sb.Status == "" && created:
@@ -109,6 +121,8 @@ func (w *worker) verifyBox(b *modelBox) {
 	}
 	if b.only() == "running" {
 		w.verifyInside(b)
+	} else {
+		b.mayHave = false
 	}
 }
 
@@ -121,16 +135,7 @@ func (w *worker) verifyInside(b *modelBox) {
 			w.t.Errorf("%s: the result of %s was %+v, and is %+v", b.name, r.ExecID, r, e.Result)
 		}
 	}
-	// Numbers that come after the daemon's death were said without it, or to the
-	// next one.
-	for _, j := range b.jobs {
-		before := len(j.said)
-		for end := time.Now().Add(10*time.Second + e2e.Slack()); len(j.said) == before && !w.t.Failed(); {
-			if w.follow(b); time.Now().After(end) {
-				w.t.Errorf("%s: %s counts no further than %d bytes", b.name, j.id, before)
-			}
-		}
-	}
+	w.verifyJobs(b)
 	if b.session {
 		var r result
 		if w.execute(b, map[string]any{"command": `echo "$X"`, "session": "s"}, http.StatusOK, &r) {
@@ -143,6 +148,24 @@ func (w *worker) verifyInside(b *modelBox) {
 	}
 }
 
+// verifyJobs checks that the commands in the background count on: with what was said
+// before the daemon's death and was not read yet, and with more.
+func (w *worker) verifyJobs(b *modelBox) {
+	w.follow(b)
+	for _, j := range b.jobs {
+		before := len(j.said)
+		for end := time.Now().Add(w.patience + e2e.Slack()); len(j.said) == before && !w.t.Failed(); {
+			if w.follow(b); time.Now().After(end) {
+				w.t.Errorf("%s: %s counts no further than %d bytes", b.name, j.id, before)
+			}
+		}
+		var e struct{ State string }
+		if w.call(e2e.Call{Method: "GET", Path: "/sandboxes/" + b.name + "/execs/" + j.id}, http.StatusOK, &e) && e.State != "running" {
+			w.t.Errorf("%s: %s is %q and should be running", b.name, j.id, e.State)
+		}
+	}
+}
+
 // verifyFiles checks the file of lines, the file that is replaced, and that
 // nothing lies beside them.
 func (w *worker) verifyFiles(b *modelBox) {
@@ -150,7 +173,7 @@ func (w *worker) verifyFiles(b *modelBox) {
 	var parts []string
 	// What was under way ends by itself: a command that sleeps before it writes, and
 	// the half of an upload.
-	for end := time.Now().Add(10*time.Second + e2e.Slack()); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(w.patience + e2e.Slack()); ; time.Sleep(20 * time.Millisecond) {
 		var r result
 		if !w.execute(b, map[string]any{"command": look}, http.StatusOK, &r) {
 			w.t.Errorf("%s: no answer", b.name)
@@ -171,22 +194,30 @@ func (w *worker) verifyFiles(b *modelBox) {
 			return
 		}
 	}
-	found := map[string]int{}
-	for _, word := range strings.Fields(parts[0]) {
-		found[word]++
-	}
-	for word, told := range b.lines {
-		if n := found[word]; n > 1 || n < told {
-			w.t.Errorf("%s: the line %s was written %d times", b.name, word, n)
-		}
-		delete(found, word)
-	}
-	if len(found) > 0 {
-		w.t.Errorf("%s: nobody wrote %v", b.name, found)
-	}
+	w.verifyLines(b.name, b.lines, parts[0])
 	digest, _, _ := strings.Cut(parts[2], " ")
 	if !b.files[digest] {
 		w.t.Errorf("%s: the file is %q, none of %v", b.name, digest, b.files)
 	}
 	b.files = set(digest)
+}
+
+// verifyLines checks that each line of a file was written once, or not at all if
+// nobody was told that it was. What was seen once must be there from then on.
+func (w *worker) verifyLines(where string, lines map[string]int, text string) {
+	found := map[string]int{}
+	for _, word := range strings.Fields(text) {
+		found[word]++
+	}
+	for word, told := range lines {
+		n := found[word]
+		if n > 1 || n < told {
+			w.t.Errorf("%s: the line %s was written %d times", where, word, n)
+		}
+		lines[word] = n
+		delete(found, word)
+	}
+	if len(found) > 0 {
+		w.t.Errorf("%s: nobody wrote %v", where, found)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -86,6 +87,7 @@ func (p *progress) save(t *testing.T) {
 // campaign is a daemon that is killed again and again, and who works with it.
 type campaign struct {
 	t       *testing.T
+	judge   judge
 	rnd     *rand.Rand
 	d       *e2e.Daemon
 	place   oracle.Place
@@ -99,8 +101,8 @@ const workersPerOwner = 2
 
 func newCampaign(t *testing.T, rnd *rand.Rand) *campaign {
 	t.Helper()
-	d := e2e.StartDaemon(t)
-	c := &campaign{t: t, rnd: rnd, d: d, place: oracle.Place{DataDir: d.Dir, TempDir: d.Dir + "/none"}}
+	d := e2e.StartVolumeDaemon(t)
+	c := &campaign{t: t, judge: t, rnd: rnd, d: d, place: oracle.Place{DataDir: d.Dir, TempDir: d.Dir + "/none"}}
 	for _, owner := range []string{"acme", "beta", "zeta"} {
 		out := d.Run("key", "create", "--owner", owner)
 		if out.Code != 0 {
@@ -109,13 +111,16 @@ func newCampaign(t *testing.T, rnd *rand.Rand) *campaign {
 		for i := range workersPerOwner {
 			c.workers = append(c.workers, &worker{
 				t: t, d: d, rnd: rand.New(rand.NewPCG(rnd.Uint64(), 0)), owner: owner, key: strings.TrimSpace(out.Stdout), name: fmt.Sprint(owner, i),
+				patience: 10 * time.Second,
 			})
 		}
 	}
 	// What is made once is there after a first sandbox.
 	first := &worker{t: t, d: d, rnd: rnd, owner: "acme", key: c.workers[0].key, name: "first"}
+	first.makeVolume()
 	first.create()
 	first.destroy(first.boxes[0])
+	first.removeVolume()
 	c.stop()
 	c.before = oracle.Take(t, c.place)
 	d.Start()
@@ -178,16 +183,19 @@ const ready = 5 * time.Second
 
 func (c *campaign) restart() {
 	c.t.Helper()
+	starved := e2e.Starvation()
 	began := time.Now()
 	c.d.Start()
 	took := time.Since(began)
 	c.slowest = max(c.slowest, took)
-	if limit := ready + e2e.Slack(); took > limit {
+	starved = max(starved, e2e.Starvation())
+	if limit := time.Duration(starved*float64(ready)) + e2e.Slack(); took > limit {
 		c.t.Errorf("it was ready after %v, allowed are %v", took, limit)
 	}
 }
 
-// compare checks each worker's sandboxes, the lists of the owners, and the host.
+// compare checks each worker's sandboxes and volume, the lists of the owners, and
+// the host.
 func (c *campaign) compare() {
 	c.t.Helper()
 	var busy sync.WaitGroup
@@ -195,37 +203,62 @@ func (c *campaign) compare() {
 		busy.Go(w.verify)
 	}
 	busy.Wait()
-	if c.t.Failed() {
+	if c.judge.Failed() {
 		return
 	}
-	states, owners := map[string]string{}, map[string]string{}
+	c.compareLists()
+	states, volumes, held := map[string]string{}, 0, 0
 	for _, w := range c.workers {
-		owners[w.owner] = w.key
 		for _, b := range w.boxes {
 			states[b.uid] = b.only()
 		}
-	}
-	listed := map[string]string{}
-	for owner, key := range owners {
-		var page struct{ Items []struct{ ID, Status string } }
-		c.d.Do(key, "GET", "/sandboxes?limit=1000", "", &page)
-		for _, sb := range page.Items {
-			listed[sb.ID] = sb.Status
-			if states[sb.ID] != sb.Status {
-				c.t.Errorf("%s has the sandbox %s, which is %s and should be %q", owner, sb.ID, sb.Status, states[sb.ID])
+		if w.volume != nil {
+			volumes++
+			if w.volume.held != nil {
+				held++
 			}
 		}
 	}
-	if len(listed) != len(states) {
-		c.t.Errorf("%d sandboxes are listed, %d should be", len(listed), len(states))
+	for _, line := range append(c.d.Disagreements(states), c.d.VolumeDisagreements(volumes, held)...) {
+		c.judge.Error(line)
 	}
-	for _, line := range c.d.Disagreements(states) {
-		c.t.Error(line)
+}
+
+// compareLists checks that each owner has what its workers know of, and no more.
+func (c *campaign) compareLists() {
+	c.t.Helper()
+	keys, want := map[string]string{}, map[string][]string{}
+	for _, w := range c.workers {
+		keys[w.owner] = w.key
+		for _, b := range w.boxes {
+			want[w.owner] = append(want[w.owner], b.uid+" "+b.only())
+		}
+		if w.volume != nil {
+			want[w.owner] = append(want[w.owner], "volume "+w.volume.name)
+		}
+	}
+	for owner, key := range keys {
+		var boxes struct{ Items []shown }
+		var volumes struct{ Items []struct{ Name string } }
+		c.d.Do(key, "GET", "/sandboxes?limit=1000", "", &boxes)
+		c.d.Do(key, "GET", "/volumes?limit=1000", "", &volumes)
+		var listed []string
+		for _, sb := range boxes.Items {
+			listed = append(listed, sb.ID+" "+sb.Status)
+		}
+		for _, v := range volumes.Items {
+			listed = append(listed, "volume "+v.Name)
+		}
+		slices.Sort(listed)
+		slices.Sort(want[owner])
+		if !slices.Equal(listed, want[owner]) {
+			c.judge.Errorf("%s lists %q, and should list %q", owner, listed, want[owner])
+		}
 	}
 }
 
 func (c *campaign) census() string {
-	boxes, jobs, results, unknown := 0, 0, 0, 0
+	boxes, jobs, results, unknown, volumes, held := 0, 0, 0, 0, 0, 0
 	for _, w := range c.workers {
 		for _, b := range w.boxes {
 			boxes++
@@ -233,9 +266,15 @@ func (c *campaign) census() string {
 			results += len(b.results)
 		}
 		unknown += w.doubts
+		if w.volume != nil {
+			volumes++
+			if w.volume.held != nil {
+				held++
+			}
+		}
 	}
-	return fmt.Sprintf("%d sandboxes, %d background commands, %d results, %d calls without an answer so far; the slowest start took %v",
-		boxes, jobs, results, unknown, c.slowest.Round(time.Millisecond))
+	return fmt.Sprintf("%d sandboxes, %d background commands, %d results, %d volumes (%d of sandboxes), %d calls without an answer so far; the slowest start took %v",
+		boxes, jobs, results, volumes, held, unknown, c.slowest.Round(time.Millisecond))
 }
 
 // finish destroys everything and looks for what is left.
@@ -247,9 +286,13 @@ func (c *campaign) finish() {
 			for len(w.boxes) > 0 {
 				w.destroy(w.boxes[0])
 			}
+			if w.volume != nil {
+				w.removeVolume()
+			}
 		})
 	}
 	busy.Wait()
+	c.d.NoneMounted()
 	c.stop()
 	c.before.Check(c.t, settle)
 	c.d.Start()

@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
-	"testing"
+	"time"
 
 	"agentbox/internal/e2e"
 )
@@ -16,16 +16,26 @@ import (
 // worker is a client that works with sandboxes of its own, one call after the
 // other, and knows what may have become of each.
 type worker struct {
-	t           *testing.T
+	t           judge
 	d           *e2e.Daemon
 	rnd         *rand.Rand
 	owner, key  string
 	name        string
+	patience    time.Duration // for what comes by itself
 	boxes       []*modelBox
-	made        int // names sandboxes
-	words       int // no two are the same
-	doubts      int // calls without an answer
+	volume      *modelVolume // nil: none
+	made        int          // names sandboxes and volumes
+	words       int          // no two are the same
+	doubts      int          // calls without an answer
 	interrupted bool
+}
+
+// judge is told what is wrong: the test, but in a control.
+type judge interface {
+	Helper()
+	Error(args ...any)
+	Errorf(format string, args ...any)
+	Failed() bool
 }
 
 // most is how many sandboxes a worker has.
@@ -48,6 +58,9 @@ func (w *worker) step() {
 		w.create()
 		return
 	}
+	if w.rnd.IntN(10) == 0 && w.volumeStep() {
+		return
+	}
 	b := w.boxes[w.rnd.IntN(len(w.boxes))]
 	if b.only() == "stopped" {
 		if w.rnd.IntN(5) == 0 {
@@ -58,6 +71,8 @@ func (w *worker) step() {
 		return
 	}
 	switch n := w.rnd.IntN(20); {
+	case n < 3 && b.volume != nil:
+		w.fill(b)
 	case n < 7:
 		w.exec(b)
 	case n < 9:
@@ -104,6 +119,12 @@ type shown struct{ ID, Status string }
 func (w *worker) create() {
 	w.made++
 	b := &modelBox{name: fmt.Sprint(w.name, "-", w.made), may: set("", "running"), lines: map[string]int{}, files: set(""), variable: set("")}
+	b.body = `{"name":"` + b.name + `","memory":"160m","disk":"256m"`
+	if w.volume.free() {
+		b.volume, w.volume.held = w.volume, b
+		b.body += `,"volumes":[{"name":"` + w.volume.name + `","path":"/data"}]`
+	}
+	b.body += "}"
 	w.boxes = append(w.boxes, b)
 	w.createAgain(b)
 }
@@ -114,7 +135,7 @@ func (w *worker) createAgain(b *modelBox) {
 	w.t.Helper()
 	var sb shown
 	if w.call(e2e.Call{
-		Method: "POST", Path: "/sandboxes", Body: `{"name":"` + b.name + `","memory":"160m","disk":"256m"}`, Header: map[string]string{"Idempotency-Key": b.name},
+		Method: "POST", Path: "/sandboxes", Body: b.body, Header: map[string]string{"Idempotency-Key": b.name},
 	}, http.StatusCreated, &sb) {
 		if b.uid != "" && b.uid != sb.ID {
 			w.t.Errorf("%s was %s, and the same request gives %s", b.name, b.uid, sb.ID)
@@ -141,6 +162,9 @@ func (w *worker) drop(b *modelBox) {
 			break
 		}
 	}
+	if b.volume != nil {
+		b.volume.held = nil
+	}
 	var why struct{ Code, Reason string }
 	if b.uid != "" && w.call(e2e.Call{Method: "GET", Path: "/sandboxes/" + b.uid}, http.StatusNotFound, &why) && why.Reason != "destroyed" {
 		w.t.Errorf("%s is gone, and the reason is %+v", b.name, why)
@@ -151,7 +175,7 @@ func (w *worker) stop(b *modelBox) {
 	b.may["stopped"] = true
 	b.leave()
 	if w.call(e2e.Call{Method: "POST", Path: "/sandboxes/" + b.name + "/stop"}, http.StatusOK, nil) {
-		b.may = set("stopped")
+		b.may, b.mayHave = set("stopped"), false
 	}
 }
 
@@ -266,17 +290,23 @@ func (w *worker) session(b *modelBox) {
 	}
 }
 
+// openSession begins a session, with the same request as long as that has no answer.
 func (w *worker) openSession(b *modelBox) bool {
-	a, err := w.d.Try(e2e.Call{Key: w.key, Method: "POST", Path: "/sandboxes/" + b.name + "/sessions", Body: `{"name":"s"}`})
+	if b.opening == "" {
+		b.opening = w.word()
+	}
+	a, err := w.d.Try(e2e.Call{
+		Key: w.key, Method: "POST", Path: "/sandboxes/" + b.name + "/sessions", Body: `{"name":"s"}`, Header: map[string]string{"Idempotency-Key": b.opening},
+	})
 	switch {
 	case err != nil:
 		w.interrupted = true
 		w.doubts++
 		return false
-	case a.Code != http.StatusCreated && a.Code != http.StatusConflict: // by an earlier call without an answer
+	case a.Code != http.StatusCreated && !(a.Code == http.StatusConflict && b.mayHave):
 		w.t.Errorf("%s: begin a session: %d %s", b.name, a.Code, a.Text)
 		return false
 	}
-	b.session = true
+	b.session, b.opening = true, ""
 	return true
 }

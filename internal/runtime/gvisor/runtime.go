@@ -105,18 +105,53 @@ func (r *Runtime) boxesDir() string        { return filepath.Join(r.opts.Dir, bo
 func (r *Runtime) crashesDir() string      { return filepath.Join(r.opts.Dir, "crashes") }
 func (r *Runtime) boxDir(id string) string { return filepath.Join(r.boxesDir(), id) }
 
-// takeUp makes boxes of all sandboxes that another process left.
+// takeUp makes boxes of all sandboxes that another process left, and of what is left
+// of those whose directory was lost: such a box can be destroyed.
 func (r *Runtime) takeUp() error {
 	all, err := os.ReadDir(r.boxesDir())
 	if err != nil {
 		return fmt.Errorf("list sandboxes: %w", err)
 	}
 	for _, e := range all {
-		if ids.IsUID(e.Name()) {
-			r.boxes[e.Name()] = r.recoverBox(e.Name())
+		r.takeUpBox(e.Name())
+	}
+	groups, err := r.opts.Cgroups.Own()
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		r.takeUpBox(g.ID())
+	}
+	return r.takeUpStates()
+}
+
+// takeUpStates makes boxes of sandboxes of which gVisor's state is all that is left.
+// Its files have the first digits of their ids; the others nobody knows.
+func (r *Runtime) takeUpStates() error {
+	files, err := os.ReadDir(r.runDir())
+	if err != nil {
+		return fmt.Errorf("list gVisor's state: %w", err)
+	}
+	known := map[string]bool{}
+	for id := range r.boxes {
+		known[id[:engineIDLen]] = true
+	}
+	for _, f := range files {
+		name := strings.TrimPrefix(f.Name(), "runsc-")
+		if len(name) < engineIDLen || known[name[:engineIDLen]] {
+			continue
 		}
+		r.takeUpBox(name[:engineIDLen] + strings.Repeat("0", ids.UIDLen-engineIDLen))
 	}
 	return nil
+}
+
+// takeUpBox makes the box of a sandbox that another process left, if this is the
+// name of one.
+func (r *Runtime) takeUpBox(id string) {
+	if ids.IsUID(id) && r.boxes[id] == nil {
+		r.boxes[id] = r.recoverBox(id)
+	}
 }
 
 // Capabilities implements runtime.Runtime.

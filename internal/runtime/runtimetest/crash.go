@@ -265,6 +265,7 @@ func testRandomKills(e *env) {
 	steps := e.steps(e.newID(), image)
 	took := e.measure(steps)
 	for round := range rounds {
+		e.round()
 		e.ok(os.RemoveAll(image))
 		victim := rnd.IntN(len(steps))
 		delay := time.Duration(rnd.Float64() * 1.3 * float64(took[victim]))
@@ -286,6 +287,7 @@ func testRandomKills(e *env) {
 			return
 		}
 	}
+	neighbor.round()
 	if got := neighbor.sh("echo fine"); got != "fine\n" {
 		e.Errorf("another owner's sandbox: got %q", got)
 	}

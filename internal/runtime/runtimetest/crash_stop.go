@@ -30,6 +30,7 @@ func testRandomStops(e *env) {
 	took := g.timeOfStop()
 	saved := ""
 	for round := range rounds {
+		e.round()
 		want := itoa(round)
 		g.write("/tmp/f", want, client.WriteOptions{})
 		if round == 0 {

@@ -17,7 +17,7 @@ import (
 	"agentbox/internal/sandbox"
 )
 
-// testTime bounds one test. Nothing in it comes near.
+// testTime bounds one test, or one round of a long one. Nothing in it comes near.
 const testTime = 3 * time.Minute
 
 // env is one test with a back end of its own.
@@ -49,6 +49,13 @@ func newEnv(t *testing.T, f Factory) *env {
 	before := e.look()
 	t.Cleanup(func() { e.finish(before) })
 	return e
+}
+
+// round gives a round of a long test its own time.
+func (e *env) round() {
+	ctx, cancel := context.WithTimeout(e.Context(), testTime)
+	e.Cleanup(cancel)
+	e.ctx = ctx
 }
 
 // finish destroys what the test left and looks for what stays behind.

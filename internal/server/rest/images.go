@@ -99,7 +99,7 @@ func (a *API) removeImage(ctx context.Context, c sandbox.Caller, in *imageInput)
 }
 
 func (a *API) pullImage(ctx context.Context, c sandbox.Caller, in *pullInput) (*imageOutput, error) {
-	return repeat(ctx, a, c, in.Key, "pull-image", in.Body, func(ctx context.Context) (*imageOutput, error) { return a.pull(ctx, c, in) })
+	return repeat(ctx, a, c, in.Key, "pull-image", in.Body, func(ctx context.Context, _ string) (*imageOutput, error) { return a.pull(ctx, c, in) })
 }
 
 func (a *API) pull(ctx context.Context, c sandbox.Caller, in *pullInput) (*imageOutput, error) {

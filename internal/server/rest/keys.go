@@ -78,7 +78,7 @@ func (a *API) addKeys() {
 }
 
 func (a *API) createKey(ctx context.Context, c sandbox.Caller, in *createKeyInput) (*newKeyOutput, error) {
-	return repeat(ctx, a, c, in.Key, "create-key", in.Body, func(ctx context.Context) (*newKeyOutput, error) { return a.newKey(ctx, c, in) })
+	return repeat(ctx, a, c, in.Key, "create-key", in.Body, func(ctx context.Context, _ string) (*newKeyOutput, error) { return a.newKey(ctx, c, in) })
 }
 
 func (a *API) newKey(ctx context.Context, c sandbox.Caller, in *createKeyInput) (*newKeyOutput, error) {

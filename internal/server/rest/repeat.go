@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"agentbox/internal/ids"
 	"agentbox/internal/sandbox"
 )
 
 // Repeats does requests once; manager.Manager does.
 type Repeats interface {
-	Once(ctx context.Context, c sandbox.Caller, once sandbox.Once, do func(ctx context.Context, begin func() error) ([]byte, error)) ([]byte, error)
+	Once(ctx context.Context, c sandbox.Caller, once sandbox.Once, do func(ctx context.Context, try sandbox.Try) ([]byte, error)) ([]byte, error)
 }
 
 // Repeatable is the header of a request that may be sent again.
@@ -19,23 +20,24 @@ type Repeatable struct {
 }
 
 // repeat does a request, or answers it with what the same one was answered with
-// before. What tells requests apart is the operation and what it was asked for.
-func repeat[O any](ctx context.Context, a *API, c sandbox.Caller, key, operation string, asked any, do func(context.Context) (*O, error)) (*O, error) {
+// before. What tells requests apart is the operation and what it was asked for. made is
+// an id for what it makes.
+func repeat[O any](ctx context.Context, a *API, c sandbox.Caller, key, operation string, asked any, do func(ctx context.Context, made string) (*O, error)) (*O, error) {
 	if key == "" {
-		return do(ctx)
+		return do(ctx, ids.Hex(sandbox.TryIDLen/2))
 	}
 	once, err := onceOf(key, operation, asked)
 	if err != nil {
 		return nil, err
 	}
-	return repeatOnce(ctx, a, c, once, func(ctx context.Context, _ func() error) (*O, error) { return do(ctx) })
+	return repeatOnce(ctx, a, c, once, func(ctx context.Context, try sandbox.Try) (*O, error) { return do(ctx, try.Made) })
 }
 
 // repeatIn is repeat for a request about a sandbox, whose ids are one. What must
 // not be done again calls begin first, and is not done if that fails.
-func repeatIn[O any](ctx context.Context, a *API, c sandbox.Caller, id, key, operation string, asked any, do func(ctx context.Context, begin func() error) (*O, error)) (*O, error) {
+func repeatIn[O any](ctx context.Context, a *API, c sandbox.Caller, id, key, operation string, asked any, do func(ctx context.Context, try sandbox.Try) (*O, error)) (*O, error) {
 	if key == "" {
-		return do(ctx, func() error { return nil })
+		return do(ctx, sandbox.Try{Begin: func() error { return nil }})
 	}
 	once, err := onceOf(key, operation, asked)
 	if err != nil {
@@ -55,10 +57,10 @@ type (
 	onceOnly interface{ again() error }
 )
 
-func repeatOnce[O any](ctx context.Context, a *API, c sandbox.Caller, once sandbox.Once, do func(ctx context.Context, begin func() error) (*O, error)) (*O, error) {
+func repeatOnce[O any](ctx context.Context, a *API, c sandbox.Caller, once sandbox.Once, do func(ctx context.Context, try sandbox.Try) (*O, error)) (*O, error) {
 	var first *O
-	answer, err := a.Repeats.Once(ctx, c, once, func(ctx context.Context, begin func() error) ([]byte, error) {
-		out, err := do(ctx, begin)
+	answer, err := a.Repeats.Once(ctx, c, once, func(ctx context.Context, try sandbox.Try) ([]byte, error) {
+		out, err := do(ctx, try)
 		if err != nil {
 			return nil, err
 		}

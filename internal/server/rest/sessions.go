@@ -71,24 +71,24 @@ type (
 )
 
 func (s *sessionRoutes) create(ctx context.Context, c sandbox.Caller, in *createSessionInput) (*sessionOutput, error) {
-	return repeatIn(ctx, s.API, c, in.ID, in.Key, "create-session", in.Body, func(ctx context.Context, _ func() error) (*sessionOutput, error) {
-		return s.begin(ctx, c, in)
+	return repeatIn(ctx, s.API, c, in.ID, in.Key, "create-session", in.Body, func(ctx context.Context, try sandbox.Try) (*sessionOutput, error) {
+		return s.begin(ctx, c, in, try.Made)
 	})
 }
 
-func (s *sessionRoutes) begin(ctx context.Context, c sandbox.Caller, in *createSessionInput) (*sessionOutput, error) {
+func (s *sessionRoutes) begin(ctx context.Context, c sandbox.Caller, in *createSessionInput, made string) (*sessionOutput, error) {
 	l, err := s.m.Acquire(ctx, c, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer l.Release()
-	made, err := s.engine.Create(ctx, l.Session(), l.Sandbox().UID, in.Body.Name)
+	session, err := s.engine.Create(ctx, l.Session(), l.Sandbox().UID, in.Body.Name, made)
 	err = guestError(err)
 	s.recordOn(ctx, c, audit.Exec, l.Sandbox().UID, err, map[string]string{"op": "session_create", "session": clip(in.Body.Name)})
 	if err != nil {
 		return nil, err
 	}
-	return &sessionOutput{sessionOf(made)}, nil
+	return &sessionOutput{sessionOf(session)}, nil
 }
 
 func (s *sessionRoutes) list(ctx context.Context, c sandbox.Caller, in *listSessionsInput) (*sessionsOutput, error) {
@@ -173,8 +173,8 @@ func (s *sessionRoutes) start(ctx context.Context, c sandbox.Caller, id, name st
 
 // executeInSession waits for a command. It runs on when its client goes away.
 func (x *execRoutes) executeInSession(ctx context.Context, c sandbox.Caller, in *executeInput) (*executeOutput, error) {
-	return repeatIn(ctx, x.API, c, in.ID, in.Key, "execute "+in.Encoding.Encoding, in.Body, func(ctx context.Context, begin func() error) (*executeOutput, error) {
-		return x.runInSession(ctx, c, in, begin)
+	return repeatIn(ctx, x.API, c, in.ID, in.Key, "execute "+in.Encoding.Encoding, in.Body, func(ctx context.Context, try sandbox.Try) (*executeOutput, error) {
+		return x.runInSession(ctx, c, in, try.Begin)
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 
 // Volumes are what the routes about volumes need; volume.Volumes has it.
 type Volumes interface {
-	Create(ctx context.Context, owner, name string, size int64) (sandbox.Volume, error)
+	CreateAs(ctx context.Context, id, owner, name string, size int64) (sandbox.Volume, error)
 	List(ctx context.Context, owner string) ([]sandbox.Volume, error)
 	Holders(ctx context.Context, owner, name string) ([]string, error)
 	Inspect(ctx context.Context, owner, name string) (volume.Info, error)
@@ -81,8 +81,8 @@ func (a *API) createVolume(ctx context.Context, c sandbox.Caller, in *createVolu
 			return nil, tooSmall("size")
 		}
 	}
-	return repeat(ctx, a, c, in.Key, "create-volume", in.Body, func(ctx context.Context) (*volumeOutput, error) {
-		vol, err := a.Volumes.Create(ctx, c.Owner, in.Body.Name, size)
+	return repeat(ctx, a, c, in.Key, "create-volume", in.Body, func(ctx context.Context, made string) (*volumeOutput, error) {
+		vol, err := a.Volumes.CreateAs(ctx, made, c.Owner, in.Body.Name, size)
 		if errdefs.IsAlreadyExists(err) {
 			err = sandbox.Refuse(errdefs.ErrAlreadyExists, "there is a volume of that name already")
 		}
