@@ -292,7 +292,7 @@ func connectTo(t testing.TB, addr string) *peer {
 }
 
 func connected(t testing.TB, c net.Conn) *peer {
-	return &peer{t: t, TCPConn: c.(*net.TCPConn), r: bufio.NewReader(c)}
+	return &peer{t: t, halfConn: c.(halfConn), r: bufio.NewReader(c)}
 }
 
 // client is an HTTP client that knows the proxy; close idle connections go with
@@ -310,10 +310,16 @@ func (d *door) clientWith(scheme string, c *tls.Config) *http.Client {
 	return &http.Client{Transport: t, Timeout: 2 * wait}
 }
 
+// halfConn is a connection of TCP or TLS.
+type halfConn interface {
+	net.Conn
+	CloseWrite() error
+}
+
 // peer is a raw connection of a client.
 type peer struct {
 	t testing.TB
-	*net.TCPConn
+	halfConn
 	r *bufio.Reader
 }
 
@@ -323,7 +329,7 @@ func (p *peer) send(format string, args ...any) {
 	if len(args) > 0 {
 		text = fmt.Sprintf(format, args...)
 	}
-	if _, err := io.WriteString(p.TCPConn, text); err != nil {
+	if _, err := io.WriteString(p, text); err != nil {
 		p.t.Fatal(err)
 	}
 }

@@ -325,7 +325,7 @@ func TestClientGone(t *testing.T) {
 	p := l.open(l.session("allowed.test")).dial()
 	p.send("GET http://allowed.test/ HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-begun
-	_ = p.SetLinger(0)
+	_ = p.halfConn.(*net.TCPConn).SetLinger(0)
 	p.Close()
 	select {
 	case <-ended:
