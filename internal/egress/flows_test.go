@@ -1,6 +1,7 @@
 package egress_test
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -533,6 +534,33 @@ func TestBodyThatEndsEarly(t *testing.T) {
 		resp.Body.Close()
 		if err == nil || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("port %d: got %q and %v", port, b, err)
+		}
+	}
+}
+
+// TestExpectRefused: a server that refuses a body and keeps the connection does
+// not get it, and the client is not told to send it.
+func TestExpectRefused(t *testing.T) {
+	l := newLab(t)
+	l.serve(allowedAddr, 80, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		for line := "-"; line != "\r\n"; {
+			var err error
+			if line, err = r.ReadString('\n'); err != nil {
+				return
+			}
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 417 No\r\nContent-Length: 0\r\n\r\n")
+		if n, _ := io.Copy(io.Discard, r); n > 0 {
+			t.Errorf("the server got %d bytes of the body", n)
+		}
+	})
+	d := l.open(l.session("allowed.test"))
+	for range 20 {
+		p := d.dial()
+		resp, _ := p.ask("POST http://allowed.test/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+		if resp.StatusCode != 417 || !resp.Close {
+			t.Fatalf("got %s, closes: %v", resp.Status, resp.Close)
 		}
 	}
 }
