@@ -53,7 +53,8 @@ type lab struct {
 
 func newLab(t testing.TB) *lab {
 	return &lab{
-		t: t, ca: newAuthority(t), changed: make(chan struct{}),
+		timeout: egress.Timeouts{Continue: wait},
+		t:       t, ca: newAuthority(t), changed: make(chan struct{}),
 		names:   map[string][]netip.Addr{"allowed.test": {allowedAddr}, "evil.test": {evilAddr}},
 		servers: map[netip.AddrPort]string{},
 	}

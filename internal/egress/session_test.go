@@ -247,7 +247,7 @@ func TestNET26_Flood(t *testing.T) {
 // TestNET26_SlowBodies: a body that drips is cut, one that flows slowly is not.
 func TestNET26_SlowBodies(t *testing.T) {
 	l := newLab(t)
-	l.timeout.Body = 300 * time.Millisecond
+	l.timeout.Body = 2 * time.Second
 	l.web(allowedAddr, 80, site(t))
 	d := l.open(l.session("allowed.test"))
 	p := d.dial()
@@ -282,10 +282,11 @@ func TestNET26_SlowBodies(t *testing.T) {
 // TestTimeouts: what stands still ends, at whatever stage it is.
 func TestTimeouts(t *testing.T) {
 	l := newLab(t)
-	l.timeout = egress.Timeouts{Head: 200 * time.Millisecond, KeepAlive: 200 * time.Millisecond, Idle: time.Second}
+	l.timeout = egress.Timeouts{Head: 2 * time.Second, KeepAlive: 2 * time.Second, Idle: 4 * time.Second}
 	l.serve(allowedAddr, 2222, echo)
 	l.serve(allowedAddr, 80, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }) // never answers
 	d := l.open(l.session("allowed.test", "allowed.test:2222"))
+	var tasks sync.WaitGroup
 	for first, want := range map[string]string{
 		"":     "",
 		"GET ": "HTTP/1.1 408 ",
@@ -295,20 +296,26 @@ func TestTimeouts(t *testing.T) {
 	} {
 		p := d.dial()
 		p.send("%s", first)
-		if got, _ := p.rest(); !strings.HasPrefix(got, want) || want == "" && got != "" {
-			t.Errorf("%q: got %q", first, got)
+		tasks.Go(func() {
+			if got, _ := p.rest(); !strings.HasPrefix(got, want) || want == "" && got != "" {
+				t.Errorf("%q: got %q", first, got)
+			}
+		})
+	}
+	idle := d.tunnel("allowed.test:2222")
+	idle.send("ping")
+	idle.read(4)
+	tasks.Go(func() {
+		if got, err := idle.rest(); err == nil {
+			t.Errorf("an idle tunnel ends with %q and no reset", got)
 		}
-	}
-	p := d.tunnel("allowed.test:2222")
-	p.send("ping")
-	p.read(4)
-	if got, err := p.rest(); err == nil {
-		t.Errorf("an idle tunnel ends with %q and no reset", got)
-	}
-	p = d.tunnel("allowed.test:2222")
-	p.send("\x16\x03")
-	_, _ = p.rest()
-	if r := l.record(l.recorded() - 1); r.Code != egress.CodeHello && r.Code != egress.CodeTimeout {
+	})
+	tasks.Wait()
+	n := l.recorded()
+	hello := d.tunnel("allowed.test:2222")
+	hello.send("\x16\x03")
+	_, _ = hello.rest()
+	if r := l.record(n); r.Code != egress.CodeHello {
 		t.Errorf("the record is %+v", r)
 	}
 }

@@ -49,7 +49,6 @@ func (s *stream) Close() error {
 // them.
 func TestStreams(t *testing.T) {
 	l, ca := interceptingLab(t)
-	l.timeout.Head = 200 * time.Millisecond
 	l.serve(allowedAddr, 2222, echo)
 	s := l.session("allowed.test", "allowed.test:2222")
 	p := l.proxy()
@@ -83,6 +82,9 @@ func TestStreams(t *testing.T) {
 	if got, err := tun.rest(); got != "ping" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
+	l.timeout.Head = time.Second
+	hasty := l.proxy()
+	d.addr = l.accept(func(ctx context.Context, c net.Conn) { hasty.ServeConn(ctx, &stream{Conn: c}, s) })
 	slow := d.dial()
 	slow.send("GET ")
 	if resp, _ := slow.answer("GET"); resp.StatusCode != 408 || resp.Header.Get(egress.CodeHeader) != string(egress.CodeTimeout) {
