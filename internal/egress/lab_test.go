@@ -115,6 +115,17 @@ func (l *lab) record(n int) egress.Record {
 	}
 }
 
+// recordOf waits for the first record with a code. The client may know before it
+// is written, so its place among others is not certain.
+func (l *lab) recordOf(code egress.Code) egress.Record {
+	l.t.Helper()
+	for n := 0; ; n++ {
+		if r := l.record(n); r.Code == code {
+			return r
+		}
+	}
+}
+
 func (l *lab) recorded() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

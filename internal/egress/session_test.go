@@ -51,7 +51,7 @@ func TestSetPolicy(t *testing.T) {
 	if got := kept.read(4); got != "ping" {
 		t.Errorf("got %q", got)
 	}
-	if r := l.record(3); r.Name != "evil.test" || r.Code != egress.CodeCut || r.Verdict != egress.Denied || r.BytesUp != 4 {
+	if r := l.recordOf(egress.CodeCut); r.Name != "evil.test" || r.Verdict != egress.Denied || r.BytesUp != 4 {
 		t.Errorf("the record is %+v", r)
 	}
 }
@@ -309,8 +309,7 @@ func TestTimeouts(t *testing.T) {
 	hello := d.tunnel("allowed.test:2222")
 	hello.send("\x16\x03")
 	_, _ = hello.rest()
-	for n := 0; l.record(n).Code != egress.CodeHello; n++ {
-	}
+	l.recordOf(egress.CodeHello)
 }
 
 // TestClientGone: a request that nobody waits for any more ends.
