@@ -69,10 +69,15 @@ func (c *clientConn) Write(p []byte) (int, error) {
 	return n, ofClient(err)
 }
 
-// ofClient marks errors but ends and deadlines, which readers compare.
+// ofClient marks errors but ends and deadlines, which readers compare. Deadlines
+// get the standard form: after others, such as yamux's, crypto/tls reads no more.
 func ofClient(err error) error {
-	if err == nil || err == io.EOF || errors.Is(err, os.ErrDeadlineExceeded) { //nolint:errorlint // readers compare, too
+	var timeout net.Error
+	switch {
+	case err == nil || err == io.EOF: //nolint:errorlint // readers compare, too
 		return err
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return os.ErrDeadlineExceeded
 	}
 	return fmt.Errorf("%w: %w", errClient, err)
 }

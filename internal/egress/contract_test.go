@@ -35,6 +35,7 @@ func TestReplies(t *testing.T) {
 		code       egress.Code
 	}{
 		{"allowed", "GET http://allowed.test/x", 200, "allowed allowed.test/x", ""},
+		{"text that is not escaped", "GET http://allowed.test/é?ü", 200, "allowed allowed.test/é", ""},
 		{"tunnel", "CONNECT allowed.test:2222", 200, "", ""},
 		{"tunnel, default port", "CONNECT evil.test", 403, "Host not allowed: evil.test", egress.CodeHost},
 		{"host not listed", "GET http://Evil.test:80/", 403, "Host not allowed: evil.test", egress.CodeHost},

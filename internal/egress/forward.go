@@ -162,7 +162,7 @@ func (w *web) roundTripper() http.RoundTripper {
 			MaxIdleConns:           4,
 			IdleConnTimeout:        30 * time.Second,
 			ResponseHeaderTimeout:  w.p.o.Timeouts.Idle * 3 / 4, // so that the client is told before it is cut off
-			ExpectContinueTimeout:  time.Second,
+			ExpectContinueTimeout:  w.p.o.Timeouts.Continue,
 			MaxResponseHeaderBytes: maxAnswerHead,
 			ReadBufferSize:         16 << 10,
 			TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1

@@ -107,7 +107,7 @@ func checkRequestLine(line string) (old bool, err error) {
 		return false, malformed("the request line has not three parts")
 	}
 	for _, c := range []byte(parts[1]) {
-		if c <= ' ' || c >= 0x7f || c == '\\' || c == '#' {
+		if c <= ' ' || c == 0x7f || c == '\\' || c == '#' { // text that is not escaped is sent by many
 			return false, malformed("the request target has characters that no URL has")
 		}
 	}

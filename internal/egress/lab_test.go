@@ -3,16 +3,10 @@ package egress_test
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -59,7 +53,8 @@ type lab struct {
 
 func newLab(t testing.TB) *lab {
 	return &lab{
-		t: t, ca: newAuthority(t), changed: make(chan struct{}),
+		timeout: egress.Timeouts{Continue: wait},
+		t:       t, ca: newAuthority(t), changed: make(chan struct{}),
 		names:   map[string][]netip.Addr{"allowed.test": {allowedAddr}, "evil.test": {evilAddr}},
 		servers: map[netip.AddrPort]string{},
 	}
@@ -116,6 +111,17 @@ func (l *lab) record(n int) egress.Record {
 		case <-changed:
 		case <-deadline:
 			l.t.Fatalf("there are %d records, none of number %d: %+v", len(all), n, all)
+		}
+	}
+}
+
+// recordOf waits for the first record with a code. The client may know before it
+// is written, so its place among others is not certain.
+func (l *lab) recordOf(code egress.Code) egress.Record {
+	l.t.Helper()
+	for n := 0; ; n++ {
+		if r := l.record(n); r.Code == code {
+			return r
 		}
 	}
 }
@@ -292,7 +298,7 @@ func connectTo(t testing.TB, addr string) *peer {
 }
 
 func connected(t testing.TB, c net.Conn) *peer {
-	return &peer{t: t, TCPConn: c.(*net.TCPConn), r: bufio.NewReader(c)}
+	return &peer{t: t, halfConn: c.(halfConn), r: bufio.NewReader(c)}
 }
 
 // client is an HTTP client that knows the proxy; close idle connections go with
@@ -310,10 +316,16 @@ func (d *door) clientWith(scheme string, c *tls.Config) *http.Client {
 	return &http.Client{Transport: t, Timeout: 2 * wait}
 }
 
+// halfConn is a connection of TCP or TLS.
+type halfConn interface {
+	net.Conn
+	CloseWrite() error
+}
+
 // peer is a raw connection of a client.
 type peer struct {
 	t testing.TB
-	*net.TCPConn
+	halfConn
 	r *bufio.Reader
 }
 
@@ -323,7 +335,7 @@ func (p *peer) send(format string, args ...any) {
 	if len(args) > 0 {
 		text = fmt.Sprintf(format, args...)
 	}
-	if _, err := io.WriteString(p.TCPConn, text); err != nil {
+	if _, err := io.WriteString(p, text); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -377,53 +389,6 @@ func (p *peer) read(n int) string {
 func (p *peer) rest() (string, error) {
 	b, err := io.ReadAll(p.r)
 	return string(b), err
-}
-
-// authority makes certificates.
-type authority struct {
-	t    testing.TB
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pool *x509.CertPool
-}
-
-func newAuthority(t testing.TB) *authority {
-	a := &authority{t: t, pool: x509.NewCertPool()}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lab"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	a.cert, a.key = a.sign(template, nil)
-	a.pool.AddCert(a.cert)
-	return a
-}
-
-func (a *authority) sign(template *x509.Certificate, parent *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	by, with := template, key
-	if parent != nil {
-		by, with = parent.cert, parent.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, by, &key.PublicKey, with)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return cert, key
-}
-
-func (a *authority) leaf(names ...string) *tls.Certificate {
-	cert, key := a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: names,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-	}, a)
-	return &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
 }
 
 // fullPolicy allows all that is public.

@@ -38,13 +38,16 @@ type Timeouts struct {
 	// Body is how long the proxy waits for 1 KiB of a request's body. Default 1
 	// min. The time in which the server does not take it does not count.
 	Body time.Duration
+	// Continue is how long a server has to say that it wants a body that is sent
+	// only then. After that it is sent. Default 1 s, as long as curl waits.
+	Continue time.Duration
 }
 
 func (t Timeouts) withDefaults() Timeouts {
 	for _, f := range []struct {
 		d   *time.Duration
 		def time.Duration
-	}{{&t.Head, 30 * time.Second}, {&t.KeepAlive, 90 * time.Second}, {&t.Idle, 10 * time.Minute}, {&t.Body, time.Minute}} {
+	}{{&t.Head, 30 * time.Second}, {&t.KeepAlive, 90 * time.Second}, {&t.Idle, 10 * time.Minute}, {&t.Body, time.Minute}, {&t.Continue, time.Second}} {
 		if *f.d <= 0 {
 			*f.d = f.def
 		}

@@ -120,6 +120,7 @@ func (p *Proxy) serve(ctx context.Context, conn net.Conn, s *Session, talk func(
 	}
 	defer leave()
 	ctx, cancel := context.WithCancelCause(ctx)
+	ctx = withLineage(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
 

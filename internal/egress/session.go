@@ -130,20 +130,42 @@ func (s *Session) enter() (leave func(), full, ok bool) {
 	}, full, true
 }
 
+// lineage are the contexts above one that may end with a reason, the nearest
+// first. What the end of one of them closes may fail before the end has come down
+// to the context of what failed.
+type lineage struct {
+	ctx   context.Context
+	above *lineage
+}
+
+type lineageKey struct{}
+
+func lineageOf(ctx context.Context) *lineage {
+	l, _ := ctx.Value(lineageKey{}).(*lineage)
+	return l
+}
+
+func withLineage(ctx context.Context) context.Context {
+	return context.WithValue(ctx, lineageKey{}, &lineage{ctx: ctx, above: lineageOf(ctx)})
+}
+
 // flow is a connection to a server, or a request, from the verdict to the record.
 type flow struct {
 	s      *Session
 	target policy.Target
 	cancel context.CancelCauseFunc
 	rec    Record
+	above  *lineage
 	// quiet: the requests in it have records of their own.
 	quiet bool
 }
 
 // begin enters a flow; it must end. The context ends when the flow is cut.
 func (s *Session) begin(ctx context.Context, kind Kind, t policy.Target) (context.Context, *flow) {
+	above := lineageOf(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
-	f := &flow{s: s, target: t, cancel: cancel, rec: Record{
+	ctx = withLineage(ctx)
+	f := &flow{s: s, target: t, cancel: cancel, above: above, rec: Record{
 		Time: time.Now(), Sandbox: s.o.Sandbox, Owner: s.o.Owner, Kind: kind,
 		Name: t.Name, Addr: t.Addr, Port: t.Port, Verdict: Allowed,
 	}}
@@ -167,6 +189,11 @@ func (f *flow) refuse(r *refusal) {
 // fail notes what cut off a flow that was on its way. What came first counts:
 // one error ends all that the flow is made of, which then fails in other ways.
 func (f *flow) fail(ctx context.Context, err error) {
+	for a := f.above; a != nil; a = a.above {
+		if cause := context.Cause(a.ctx); cause != nil {
+			err = cause
+		}
+	}
 	f.cancel(err)
 	err = context.Cause(ctx)
 	f.rec.Verdict, f.rec.Code, f.rec.Reason = Failed, CodeForward, ""

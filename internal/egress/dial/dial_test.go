@@ -32,6 +32,7 @@ var net05 = []string{
 
 // b138 are those of the field reports, and others that some resolver knows.
 var b138 = []string{
+	"2130706433", "0x7f000001", "127.1", "0177.0.0.1", "0", "127.0.0.1.",
 	"0x7f.1", "[::]", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]", "[64:ff9b::7f00:1]", "[64:ff9b:1::7f00:1]", "[2002:7f00:1::]", "[2001:0:7f00:1::]", "[fe80::1]", "[fe80::1%25lo]", "[fec0::1]", "[fd00:66::5]", "[::ffff:0:127.0.0.1]", "[ff02::1]",
 	"10.66.0.5", "100.64.0.1", "192.168.1.1", "172.16.0.1", "255.255.255.255", "224.0.0.1", "240.0.0.1", "127.0.0.1:80@127.0.0.1", "0x", "127.0.0.0x1", "0b1.0.0.1", "１２７.0.0.1", "127.0.0.1\x00.allowed.test", "127.0.0.1 ", "::1", "0:0:0:0:0:0:0:1", "100.100.100.200", "168.63.129.16", "[fd00:ec2::254]",
 }
@@ -54,6 +55,15 @@ func TestNET05_Spellings(t *testing.T) {
 	if len(net05) != 34 {
 		t.Fatalf("there are %d spellings, want 34", len(net05))
 	}
+	unreachable(t, net05)
+}
+
+func TestB138_Spellings(t *testing.T) { unreachable(t, b138) }
+
+// unreachable asks for hosts under a policy that allows everything, and one that
+// allows what they mean.
+func unreachable(t *testing.T, spellings []string) {
+	t.Helper()
 	l := new(lab).trap()
 	d := l.dialer(t, dial.Options{})
 	policies := map[string]*policy.Policy{
@@ -61,7 +71,7 @@ func TestNET05_Spellings(t *testing.T) {
 		"list": compile(t, policy.Spec{Allow: []string{"allowed.test", "*.lab.test", "localhost", "127.0.0.0/8", "169.254.0.0/16", "10.0.0.0/8", "[::1]", "64:ff9b::/96", "2002::/16"}}),
 	}
 	for what, p := range policies {
-		for _, spelling := range slices.Concat(net05, b138) {
+		for _, spelling := range spellings {
 			for _, port := range []string{"", ":80", ":443"} {
 				if err := reach(t.Context(), p, d, spelling+port, 443); err == nil || errors.Is(err, errLab) {
 					t.Errorf("%s: %q: %v", what, spelling+port, err)
@@ -89,19 +99,33 @@ func TestNET05_Spellings(t *testing.T) {
 // TestNET07_AddressesOfNames: an allowed name is judged again by its addresses.
 // An exact name opens private networks, nothing else.
 func TestNET07_AddressesOfNames(t *testing.T) {
+	judged(t, []resolved{
+		{"10.66.0.5", "private", true}, {"127.0.0.1", "loopback", false}, {"169.254.169.254", "metadata", false}, {"fd00:66::5", "private", true}, {"100.64.0.1", "shared", true}, {"0.0.0.0", "unspecified", false},
+		{"172.31.255.255", "private", true}, {"::", "unspecified", false}, {"::ffff:127.0.0.1", "IPv4 in IPv6", false}, {"::ffff:1.1.1.1", "IPv4 in IPv6", false}, {"64:ff9b::101:101", "NAT64", false}, {"2002:101:101::1", "6to4", false}, {"fd00:ec2::254", "metadata", false},
+	})
+}
+
+func TestB136_AddressesOfNames(t *testing.T) {
+	judged(t, []resolved{
+		{"169.254.169.254", "metadata", false}, {"127.0.0.1", "loopback", false}, {"10.1.2.3", "private", true}, {"192.168.1.1", "private", true}, {"100.64.0.1", "shared", true}, {"0.0.0.0", "unspecified", false}, {"::1", "loopback", false}, {"fe80::1", "link-local", false}, {"fc00::1", "private", true},
+	})
+}
+
+// resolved is an address of an allowed name, its class, and whether the operator's
+// naming of that host opens it.
+type resolved struct {
+	addr, class string
+	opens       bool
+}
+
+// judged asks for a name that has each address, alone and beside a public one.
+func judged(t *testing.T, cases []resolved) {
+	t.Helper()
 	l := &lab{zone: map[string][]netip.Addr{}}
 	p := compile(t, policy.Spec{Allow: []string{"allowed.test"}})
 	shut, open := l.dialer(t, dial.Options{}), l.dialer(t, dial.Options{Hosts: []string{"Allowed.Test."}})
 	other := l.dialer(t, dial.Options{Hosts: []string{"test", "x.allowed.test"}})
-	for _, c := range []struct {
-		addr, class string
-		opens       bool
-	}{
-		{"10.66.0.5", "private", true}, {"127.0.0.1", "loopback", false}, {"169.254.169.254", "metadata", false}, {"fd00:66::5", "private", true}, {"100.64.0.1", "shared", true}, {"0.0.0.0", "unspecified", false},
-		// B136
-		{"10.1.2.3", "private", true}, {"192.168.1.1", "private", true}, {"::1", "loopback", false}, {"fe80::1", "link-local", false}, {"fc00::1", "private", true},
-		{"172.31.255.255", "private", true}, {"::", "unspecified", false}, {"::ffff:127.0.0.1", "IPv4 in IPv6", false}, {"::ffff:1.1.1.1", "IPv4 in IPv6", false}, {"64:ff9b::101:101", "NAT64", false}, {"2002:101:101::1", "6to4", false}, {"fd00:ec2::254", "metadata", false},
-	} {
+	for _, c := range cases {
 		for _, mixed := range []bool{false, true} {
 			l.zone["allowed.test"] = addrs(c.addr)
 			if mixed { // one address that is refused refuses all
@@ -111,7 +135,7 @@ func TestNET07_AddressesOfNames(t *testing.T) {
 				err := reach(t.Context(), p, d, "allowed.test", 443)
 				_, dialed := l.take()
 				if c.opens && what == "open" {
-					if want := ports(443, l.zone["allowed.test"]...); !errors.Is(err, errLab) || !slices.Equal(ports443(dialed), want) {
+					if want := ports(443, l.zone["allowed.test"]...); !errors.Is(err, errLab) || !slices.Equal(sorted(dialed), want) {
 						t.Errorf("%s %s: %v, dialled %v, want %v", what, c.addr, err, dialed, want)
 					}
 					continue
@@ -130,7 +154,7 @@ func TestNET07_AddressesOfNames(t *testing.T) {
 	}
 }
 
-func ports443(dialed []netip.AddrPort) []netip.AddrPort {
+func sorted(dialed []netip.AddrPort) []netip.AddrPort {
 	slices.SortFunc(dialed, netip.AddrPort.Compare)
 	return dialed
 }
@@ -205,13 +229,19 @@ func TestThisHost(t *testing.T) {
 			t.Errorf("IsOwn(%s) is not %v", addr, own)
 		}
 	}
-	ifaces, err := net.InterfaceAddrs()
+	ifaces, err := net.Interfaces()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range ifaces { // those that can be dialled without a zone
-		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLinkLocalUnicast() && !dial.IsOwn(p.Addr()) {
-			t.Errorf("IsOwn(%s) is false", p.Addr())
+	for _, i := range ifaces {
+		all, err := i.Addrs()
+		if err != nil || i.Flags&net.FlagRunning == 0 {
+			continue
+		}
+		for _, a := range all { // IPv6 addresses may not be in use yet
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && !dial.IsOwn(p.Addr()) {
+				t.Errorf("IsOwn(%s) is false", p.Addr())
+			}
 		}
 	}
 }

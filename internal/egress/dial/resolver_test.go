@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/net/dns/dnsmessage"
@@ -127,7 +128,7 @@ func TestCanary(t *testing.T) {
 
 	zone := map[string][]netip.Addr{"v4.test": addrs("127.0.0.1"), "zero.test": addrs("0.0.0.0"), "v6.test": addrs("::1"), "zero6.test": addrs("::"), "mapped.test": addrs("::ffff:127.0.0.1"), "compat.test": addrs("::7f00:1"), "mixed.test": addrs("1.1.1.1", "127.0.0.1"), "0x7f000001": addrs("127.0.0.1")}
 	s := newDNS(t, zone)
-	d, err := dial.New(dial.Options{Resolver: dial.NewResolver(s.addr())})
+	d, err := dial.New(dial.Options{Resolver: dial.NewResolver(s.addr()), Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +147,7 @@ func TestCanary(t *testing.T) {
 		}
 	}
 
-	open, err := dial.New(dial.Options{Resolver: dial.NewResolver(s.addr()), Ranges: ranges("127.0.0.0/8")})
+	open, err := dial.New(dial.Options{Resolver: dial.NewResolver(s.addr()), Ranges: ranges("127.0.0.0/8"), Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,11 +34,13 @@ func TestVerdicts(t *testing.T) {
 	for n := 0; n < hosts && differ < 10; {
 		allow, o := g.allow(), g.operator()
 		p := compile(t, policy.Spec{Mode: policy.Allowlist, Allow: allow})
+		l := new(lab)
+		d := l.dialer(t, o)
 		for range 200 {
 			n++
 			host := g.host()
-			l := &lab{every: g.answers()}
-			err := reach(t.Context(), p, l.dialer(t, o), host, 443)
+			l.every = g.answers()
+			err := reach(t.Context(), p, d, host, 443)
 			asked, tried := l.take()
 			slices.SortFunc(tried, netip.AddrPort.Compare)
 			wantAsked, wantTried := slow(allow, o, l.every, host)

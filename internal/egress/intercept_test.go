@@ -1,0 +1,210 @@
+package egress_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"agentbox/internal/egress"
+)
+
+// minter intercepts the hosts that it has certificates for.
+type minter struct {
+	certs map[string]*tls.Certificate
+	err   error
+}
+
+func (m minter) Certificate(_ *egress.Session, host string) (*tls.Certificate, error) {
+	return m.certs[host], m.err
+}
+
+// vault puts the secret in place of what the sandbox has of it.
+type vault struct{}
+
+func (vault) Inject(s *egress.Session, host string, h http.Header) {
+	if host == "allowed.test" && h.Get("X-Key") == "placeholder-"+s.Sandbox() {
+		h.Set("X-Key", "secret")
+	}
+}
+
+func interceptingLab(t *testing.T) (*lab, *authority) {
+	l := newLab(t)
+	sandboxCA := newAuthority(t)
+	l.options.Intercept = minter{certs: map[string]*tls.Certificate{"allowed.test": sandboxCA.leaf("allowed.test")}}
+	l.options.Secrets = vault{}
+	m := site(t).(*http.ServeMux)
+	m.HandleFunc("/key", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Method+" "+r.Header.Get("X-Key"))
+	})
+	l.web(allowedAddr, 443, m, "allowed.test", "direct.test")
+	l.web(allowedAddr, 80, m)
+	l.name("direct.test", allowedAddr)
+	return l, sandboxCA
+}
+
+// TestIntercepted: the flows of TestNET03_Flows with the proxy in between.
+func TestIntercepted(t *testing.T) {
+	l, ca := interceptingLab(t)
+	d := l.open(l.session("allowed.test", "direct.test"))
+	c := d.clientWith("http", &tls.Config{RootCAs: ca.pool})
+	f := flows{c: c, url: "https://allowed.test", size: 5 << 20}
+	for name, flow := range map[string]func(*testing.T){
+		"post": f.post, "chunked": f.chunked, "range": f.ranged, "download": f.download, "trailers": f.trailers, "redirect": f.redirect, "head": f.head,
+		"bodiless": f.bodiless, "hints": f.hints, "compressed": f.compressed, "expect": f.expect, "expect refused": f.expectRefused, "websocket": f.webSocket, "duplex": f.duplex,
+	} {
+		t.Run(name, flow)
+	}
+	if _, body := get(t, c, "https://allowed.test/hello"); body != "hello HTTP/1.1 allowed.test" {
+		t.Errorf("got %q", body)
+	}
+	// A host without a certificate is nobody's business.
+	if _, body := get(t, d.client("http"), "https://direct.test/hello"); body != "hello HTTP/2.0 direct.test" {
+		t.Errorf("got %q", body)
+	}
+}
+
+// TestSecretsGoToTheServerOnly, over TLS only.
+func TestSecretsGoToTheServerOnly(t *testing.T) {
+	l, ca := interceptingLab(t)
+	d := l.open(l.session("allowed.test"))
+	c := d.clientWith("http", &tls.Config{RootCAs: ca.pool})
+	ask := func(method, url string) (int, string) {
+		r, _ := http.NewRequest(method, url, nil)
+		r.Header.Set("X-Key", "placeholder-s1")
+		resp, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(b)
+	}
+	if _, body := ask("GET", "https://allowed.test/key"); body != "GET secret" {
+		t.Errorf("over TLS: %q", body)
+	}
+	if _, body := ask("GET", "http://allowed.test/key"); body != "GET placeholder-s1" {
+		t.Errorf("in clear: %q", body)
+	}
+	if status, body := ask("TRACE", "https://allowed.test/key"); status != 403 {
+		t.Errorf("TRACE: %d %q", status, body)
+	}
+}
+
+// TestMethodsAndPaths: rules for requests hold where they can be seen, and nothing
+// passes where they can't.
+func TestMethodsAndPaths(t *testing.T) {
+	l, ca := interceptingLab(t)
+	d := l.open(l.session("GET allowed.test/hello*", "GET direct.test/hello*"))
+	seen, unseen := d.clientWith("http", &tls.Config{RootCAs: ca.pool}), d.client("http")
+	for _, c := range []struct {
+		client      *http.Client
+		method, url string
+		want        int // 0: the connection fails
+	}{
+		{seen, "GET", "https://allowed.test/hello", 200}, {seen, "POST", "https://allowed.test/hello", 403}, {seen, "GET", "https://allowed.test/key", 403},
+		{seen, "GET", "https://allowed.test/hello/../key", 403}, {seen, "GET", "http://allowed.test/hello?x", 200}, {seen, "POST", "http://allowed.test/hello", 403},
+		{seen, "GET", "http://allowed.test/hello/%2e%2e/key", 403}, {unseen, "GET", "https://direct.test/hello", 0}, {unseen, "GET", "http://direct.test/hello", 200},
+	} {
+		n := l.recorded()
+		r, _ := http.NewRequest(c.method, c.url, nil)
+		resp, err := c.client.Do(r)
+		if err != nil {
+			if c.want != 0 {
+				t.Errorf("%s %s: %v", c.method, c.url, err)
+			} else if rec := l.record(n); rec.Code != egress.CodeUnseen || rec.Verdict != egress.Denied {
+				t.Errorf("%s %s: the record is %+v", c.method, c.url, rec)
+			}
+			continue
+		}
+		resp.Body.Close()
+		rec := l.record(n)
+		if resp.StatusCode != c.want || rec.Method != c.method || rec.Path == "" || c.want == 403 && (rec.Code != egress.CodeRequest || resp.Header.Get(egress.CodeHeader) != "request_not_allowed") {
+			t.Errorf("%s %s: %s, want %d; the record is %+v", c.method, c.url, resp.Status, c.want, rec)
+		}
+	}
+	if asks := d.s.Requests(); len(asks) > 0 {
+		t.Errorf("hosts that are allowed are asked for: %+v", asks)
+	}
+}
+
+// TestInterceptionFails: closed, never open.
+func TestInterceptionFails(t *testing.T) {
+	l, _ := interceptingLab(t)
+	d := l.open(l.session("allowed.test"))
+	// The client does not know the sandbox's authority.
+	if _, err := d.client("http").Get("https://allowed.test/"); err == nil {
+		t.Error("a client takes a certificate that it does not know")
+	}
+	if r := l.record(0); r.Code != egress.CodeMintFailed || !r.Intercepted {
+		t.Errorf("the record is %+v", r)
+	}
+	l.options.Intercept = minter{err: errors.New("no key")}
+	if _, err := l.open(l.session("allowed.test")).client("http").Get("https://allowed.test/"); err == nil {
+		t.Error("without a certificate the connection passes")
+	}
+	// The server's certificate is another host's.
+	l2, ca := interceptingLab(t)
+	l2.web(evilAddr, 443, ok("evil"), "evil.test")
+	l2.name("allowed.test", evilAddr)
+	resp, body := get(t, l2.open(l2.session("allowed.test")).clientWith("http", &tls.Config{RootCAs: ca.pool}), "https://allowed.test/")
+	if resp.StatusCode != 502 || body != "Proxy error: the server's certificate is not good for this host" {
+		t.Errorf("got %s %q", resp.Status, body)
+	}
+}
+
+// TestWebSocketOnlyUpgrade: no upgrade leads to a form in which requests are not
+// judged.
+func TestWebSocketOnlyUpgrade(t *testing.T) {
+	l := newLab(t)
+	l.web(allowedAddr, 80, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" || r.Header.Get("Http2-Settings") != "" {
+			t.Errorf("the server sees %v", r.Header)
+		}
+		_, _ = io.WriteString(w, "plain")
+	}))
+	l.serve(allowedAddr, 81, func(c net.Conn) {
+		readHead(c)
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+		_, _ = io.Copy(io.Discard, c)
+	})
+	d := l.open(l.session("allowed.test", "allowed.test:81"))
+	const fields = " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
+	if resp, body := d.dial().ask("GET http://allowed.test/" + fields); resp.StatusCode != 200 || body != "plain" {
+		t.Errorf("got %s %q", resp.Status, body)
+	}
+	if resp, _ := d.dial().ask("GET http://allowed.test:81/" + fields); resp.StatusCode != 502 {
+		t.Errorf("an upgrade that was not asked for: %s", resp.Status)
+	}
+}
+
+// TestWebSocketEnd: the end of one side ends the other, with a record.
+func TestWebSocketEnd(t *testing.T) {
+	l := newLab(t)
+	l.web(allowedAddr, 80, site(t))
+	d := l.open(l.session("allowed.test"))
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	c, _, err := websocket.Dial(ctx, "ws://allowed.test/ws", &websocket.DialOptions{HTTPClient: d.client("http")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Write(ctx, websocket.MessageText, bytes.Repeat([]byte("x"), 10_000)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.Read(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(websocket.StatusNormalClosure, ""); err != nil {
+		t.Error(err)
+	}
+	if r := l.record(0); r.Verdict != egress.Allowed || r.Status != 101 || r.Path != "/ws" || r.BytesUp < 10_000 || r.BytesDown < 10_000 {
+		t.Errorf("the record is %+v", r)
+	}
+}
