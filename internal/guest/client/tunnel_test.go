@@ -315,10 +315,14 @@ func TestTunnelManyAtOnce(t *testing.T) {
 		c.Close()
 	}
 	for { // the test's own time limit ends this
-		c := l.dial(t, "tcp", proxyAt)
+		c, err := l.try("tcp", proxyAt)
+		if err != nil {
+			continue // of many that are refused, most are just ended
+		}
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		_, _ = io.WriteString(c, "x")
 		b := make([]byte, 1)
-		_, err := io.ReadFull(c, b)
+		_, err = io.ReadFull(c, b)
 		c.Close()
 		if err == nil && b[0] == 'x' {
 			return
@@ -380,13 +384,12 @@ func TestTunnelOfOlderAgent(t *testing.T) {
 	}
 }
 
-// hostileGuest takes a tunnel and does with it what it likes.
+// hostileGuest takes the tunnels and does with one what it likes.
 func hostileGuest(t *testing.T, tunnel client.Tunnel, attack func(*guest.Tunnel)) *client.Session {
 	t.Helper()
 	host, end := net.Pipe()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var done sync.WaitGroup
+	done.Go(func() {
 		h, err := guest.ReadHello(end)
 		if err != nil {
 			return
@@ -397,33 +400,44 @@ func hostileGuest(t *testing.T, tunnel client.Tunnel, attack func(*guest.Tunnel)
 			return
 		}
 		defer mux.Close()
-		c, err := mux.Accept()
-		if err != nil {
-			return
+		for {
+			c, err := mux.Accept()
+			if err != nil {
+				return
+			}
+			done.Go(func() { takeTunnel(c, attack) })
 		}
-		r := bufio.NewReader(c)
-		if _, err := http.ReadRequest(r); err != nil {
-			return
-		}
-		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
-		inside, err := guest.NewTunnel(c, r, false)
-		if err != nil {
-			return
-		}
-		defer inside.Close()
-		inside.Begin()
-		attack(inside)
-		<-mux.CloseChan()
-	}()
+	})
 	s, err := client.New(ctx(t), host, client.Options{SandboxID: "test", Tunnel: tunnel})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = s.Close()
-		<-done
+		done.Wait()
 	})
 	return s
+}
+
+// takeTunnel answers the request for a tunnel and attacks it if it is not wide.
+func takeTunnel(c net.Conn, attack func(*guest.Tunnel)) {
+	r := bufio.NewReader(c)
+	q, err := http.ReadRequest(r)
+	if err != nil {
+		return
+	}
+	_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+	wide := q.URL.Path == guest.PathWideTunnel
+	inside, err := guest.NewTunnel(c, r, false, wide)
+	if err != nil {
+		return
+	}
+	defer inside.Close()
+	inside.Begin()
+	if !wide {
+		attack(inside)
+	}
+	<-inside.Done()
 }
 
 // Streams that are none of a tunnel's are reset and reach nobody; too many end the
