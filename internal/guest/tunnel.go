@@ -245,6 +245,13 @@ func (c *TunnelConn) Close() error {
 	return nil
 }
 
+// WaitClosed returns when the other end, too, has let go of a connection that was
+// closed here, and nobody else uses; at the latest after the given time.
+func (c *TunnelConn) WaitClosed(timeout time.Duration) {
+	_ = c.stream.SetReadDeadline(time.Now().Add(timeout))
+	_, _ = io.Copy(io.Discard, c.stream)
+}
+
 // CloseWrite tells the other end that no more bytes come. Reading goes on.
 func (c *TunnelConn) CloseWrite() error {
 	err := c.Duplex.CloseWrite()

@@ -67,15 +67,14 @@ type outside struct {
 	undecided bool // nothing was configured yet: files may be there from before
 }
 
-// lane is a tunnel with those that are about to open a stream in it.
+// lane is a tunnel and how many of its places are taken.
 type lane struct {
 	*guest.Tunnel
-	opening int
+	used int
 }
 
 // room reports whether the tunnel, if there is one, has a place among limit.
-// Connections that have ended hold theirs until the host let go of them.
-func (l *lane) room(limit int) bool { return l != nil && l.Held()+l.opening < limit }
+func (l *lane) room(limit int) bool { return l != nil && l.used < limit }
 
 func newOutside(l Loopback) *outside {
 	return &outside{loopback: l, programs: map[PortConn]struct{}{}, undecided: true}
@@ -205,37 +204,34 @@ func (o *outside) enter(c PortConn) (l *lane, why string) {
 		return nil, whyFull
 	}
 	o.programs[c] = struct{}{}
-	l.opening++
+	l.used++
 	return l, ""
 }
 
-func (o *outside) leave(c PortConn) {
+// leave gives the place back.
+func (o *outside) leave(c PortConn, l *lane) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.programs, c)
+	l.used--
 }
 
-// open opens a stream on a place that was taken.
-func (o *outside) open(l *lane, h guest.TunnelHead) (*guest.TunnelConn, error) {
-	defer func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		l.opening--
-	}()
-	return l.Open(h)
-}
+// letGoTime is how long a connection keeps its place after its end, until the
+// host has let go of it: else the host could hold more than it bears.
+const letGoTime = time.Minute
 
 // carry passes bytes between a program and the host.
 func (o *outside) carry(c PortConn, l *lane, h guest.TunnelHead) {
-	defer o.leave(c)
-	out, err := o.open(l, h)
+	defer o.leave(c, l)
+	out, err := l.Open(h)
 	if err != nil {
 		o.refuse(c, whyNoHost)
 		return
 	}
-	defer out.Close()
-	defer c.Close()
 	pass(out, c)
+	_ = c.Close()
+	_ = out.Close()
+	out.WaitClosed(letGoTime)
 }
 
 // refuse tells a program why it is refused, in the words of the proxy's protocol,
@@ -272,16 +268,18 @@ func (o *outside) mayResolve(ctx context.Context, name string) (bool, error) {
 	l := o.tunnel
 	room := l.room(guest.MaxTunnelConns + guest.MaxTunnelNames)
 	if room {
-		l.opening++
+		l.used++
 	}
 	o.mu.Unlock()
 	if !room {
 		return false, guest.Errorf(errdefs.ErrUnavailable, "no host is connected, or it is busy")
 	}
-	c, err := o.open(l, guest.TunnelHead{Kind: guest.TunnelName, Name: name})
+	defer o.leave(nil, l)
+	c, err := l.Open(guest.TunnelHead{Kind: guest.TunnelName, Name: name})
 	if err != nil {
 		return false, err
 	}
+	defer c.WaitClosed(letGoTime)
 	defer c.Close()
 	defer context.AfterFunc(ctx, c.Reset)()
 	_ = c.CloseWrite() // so that an end is one

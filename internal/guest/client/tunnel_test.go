@@ -46,10 +46,24 @@ func (l *hostLoopback) Listen(at netip.AddrPort) (agent.Listener, error) {
 		return nil, err
 	}
 	l.at["tcp "+at.String()] = t.Addr().String()
-	return tcpListener{t.(*net.TCPListener)}, nil
+	return tcpListener{t.(*net.TCPListener), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.at["tcp "+at.String()] == t.Addr().String() {
+			delete(l.at, "tcp "+at.String()) // another one gets the port
+		}
+	}}, nil
 }
 
-type tcpListener struct{ *net.TCPListener }
+type tcpListener struct {
+	*net.TCPListener
+	gone func()
+}
+
+func (l tcpListener) Close() error {
+	l.gone()
+	return l.TCPListener.Close()
+}
 
 func (l tcpListener) Accept() (agent.PortConn, error) { return l.AcceptTCP() }
 
@@ -471,5 +485,50 @@ func TestTunnelHostileGuest(t *testing.T) {
 	case <-s.Done():
 		t.Errorf("the session ended: %v", s.Err())
 	default:
+	}
+}
+
+// Many connections that are reset and made anew at once do not end the tunnel,
+// though the host lets go of the former later.
+func TestTunnelChurn(t *testing.T) {
+	l, _, _ := newNetwork(t, networkOn, toyTunnel{proxy: func(_ context.Context, c net.Conn) { _, _ = io.Copy(struct{ io.Writer }{c}, c) }})
+	kept := l.dial(t, "tcp", proxyAt)
+	pong := func() {
+		t.Helper()
+		_, _ = io.WriteString(kept, "x")
+		if _, err := io.ReadFull(kept, make([]byte, 1)); err != nil {
+			t.Fatalf("a connection beside them: %v", err)
+		}
+	}
+	pong()
+	for range 10 {
+		var all sync.WaitGroup
+		for range guest.MaxTunnelConns {
+			all.Go(func() {
+				if c, err := l.try("tcp", proxyAt); err == nil {
+					_, _ = io.WriteString(c, "x")
+					_ = c.(*net.TCPConn).SetLinger(0)
+					c.Close()
+				}
+			})
+		}
+		all.Wait()
+		pong()
+	}
+	var open []net.Conn // more than there are wide ones
+	for len(open) < 2*guest.MaxWideConns {
+		c, err := l.try("tcp", proxyAt)
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		_, _ = io.WriteString(c, "x")
+		b := make([]byte, 1)
+		if _, err := io.ReadFull(c, b); err == nil && b[0] == 'x' {
+			open = append(open, c)
+		} else if rest, _ := io.ReadAll(c); strings.Contains(string(rest), "no daemon") {
+			t.Fatal("the tunnel is over")
+		}
 	}
 }
