@@ -25,6 +25,8 @@ const (
 	PathPorts   = "/ports" // upgraded; has PathPort
 	PathPort    = "/port"
 	PathTunnel  = "/tunnel" // upgraded; carries a Tunnel
+	// PathWideTunnel carries another one, for few connections.
+	PathWideTunnel = "/tunnel/wide"
 	// PathProbe is served by the host: it sends the body back.
 	PathProbe = "/probe"
 

@@ -19,13 +19,13 @@ func tunnels(t *testing.T) (host, inside *guest.Tunnel) {
 	x, y := net.Pipe()
 	made := make(chan *guest.Tunnel)
 	go func() {
-		e, err := guest.NewTunnel(y, y, false)
+		e, err := guest.NewTunnel(y, y, false, false)
 		if err != nil {
 			t.Error(err)
 		}
 		made <- e
 	}()
-	host, err := guest.NewTunnel(x, x, true)
+	host, err := guest.NewTunnel(x, x, true, false)
 	if err != nil {
 		t.Fatal(err)
 	}

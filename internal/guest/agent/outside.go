@@ -58,13 +58,23 @@ type outside struct {
 	configuring sync.Mutex // one configuration at a time
 
 	mu        sync.Mutex
-	tunnel    *guest.Tunnel // of the session; nil: nobody is there
-	proxy     Listener      // nil: the sandbox has no network
-	resolver  *resolver     // nil: none
+	tunnel    *lane     // of the session; nil: nobody is there
+	wide      *lane     // for the first few connections; nil: all are alike
+	proxy     Listener  // nil: the sandbox has no network
+	resolver  *resolver // nil: none
 	programs  map[PortConn]struct{}
 	refusals  int
 	undecided bool // nothing was configured yet: files may be there from before
 }
+
+// lane is a tunnel and how many of its places are taken.
+type lane struct {
+	*guest.Tunnel
+	used int
+}
+
+// room reports whether the tunnel, if there is one, has a place among limit.
+func (l *lane) room(limit int) bool { return l != nil && l.used < limit }
 
 func newOutside(l Loopback) *outside {
 	return &outside{loopback: l, programs: map[PortConn]struct{}{}, undecided: true}
@@ -87,7 +97,7 @@ func (o *outside) configure(c *guestv1.Network) error {
 	var err error
 	switch {
 	case c != nil && proxy == nil:
-		err = o.open()
+		err = o.listen()
 	case c == nil && proxy != nil:
 		o.close()
 	}
@@ -104,8 +114,8 @@ func (o *outside) configure(c *guestv1.Network) error {
 	return err
 }
 
-// open waits for clients of the proxy.
-func (o *outside) open() error {
+// listen waits for clients of the proxy.
+func (o *outside) listen() error {
 	l, err := o.loopback.Listen(ProxyAddr)
 	if err != nil {
 		return fmt.Errorf("open the proxy of the sandbox: %w", err)
@@ -160,11 +170,11 @@ func (o *outside) accept(l Listener, h guest.TunnelHead) {
 			time.Sleep(acceptPause) // such as too many open files
 			continue
 		}
-		if why := o.enter(c); why != "" {
+		if l, why := o.enter(c); l != nil {
+			go o.carry(c, l, h)
+		} else {
 			o.refuse(c, why)
-			continue
 		}
-		go o.carry(c, h)
 	}
 }
 
@@ -177,48 +187,51 @@ var (
 	whyFull   = fmt.Sprintf("agentbox: the sandbox has its %d connections to the outside already; close some", guest.MaxTunnelConns)
 )
 
-// enter takes a place among the connections; why tells that there is none.
-// Connections that have ended hold their place until the host let go of them.
-func (o *outside) enter(c PortConn) (why string) {
+// enter takes a place for a program's connection; why tells that there is none.
+func (o *outside) enter(c PortConn) (l *lane, why string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
 	case o.tunnel == nil:
-		return whyNoHost
-	case len(o.programs) >= guest.MaxTunnelConns, o.tunnel.Held() >= guest.MaxTunnelConns+guest.MaxTunnelNames:
-		return whyFull
+		return nil, whyNoHost
+	case len(o.programs) >= guest.MaxTunnelConns:
+		return nil, whyFull
+	case o.wide.room(guest.MaxWideConns):
+		l = o.wide
+	case o.tunnel.room(guest.MaxTunnelConns):
+		l = o.tunnel
+	default:
+		return nil, whyFull
 	}
 	o.programs[c] = struct{}{}
-	return ""
+	l.used++
+	return l, ""
 }
 
-func (o *outside) leave(c PortConn) {
+// leave gives the place back.
+func (o *outside) leave(c PortConn, l *lane) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.programs, c)
+	l.used--
 }
 
+// letGoTime is how long a connection keeps its place after its end, until the
+// host has let go of it: else the host could hold more than it bears.
+const letGoTime = time.Minute
+
 // carry passes bytes between a program and the host.
-func (o *outside) carry(c PortConn, h guest.TunnelHead) {
-	defer o.leave(c)
-	out, err := o.dial(h)
+func (o *outside) carry(c PortConn, l *lane, h guest.TunnelHead) {
+	defer o.leave(c, l)
+	out, err := l.Open(h)
 	if err != nil {
 		o.refuse(c, whyNoHost)
 		return
 	}
-	defer out.Close()
-	defer c.Close()
 	pass(out, c)
-}
-
-func (o *outside) dial(h guest.TunnelHead) (*guest.TunnelConn, error) {
-	o.mu.Lock()
-	t := o.tunnel
-	o.mu.Unlock()
-	if t == nil {
-		return nil, guest.Errorf(errdefs.ErrUnavailable, "no host is connected")
-	}
-	return t.Open(h)
+	_ = c.Close()
+	_ = out.Close()
+	out.WaitClosed(letGoTime)
 }
 
 // refuse tells a program why it is refused, in the words of the proxy's protocol,
@@ -251,10 +264,22 @@ func (o *outside) refuse(c PortConn, why string) {
 
 // mayResolve asks the host about a name.
 func (o *outside) mayResolve(ctx context.Context, name string) (bool, error) {
-	c, err := o.dial(guest.TunnelHead{Kind: guest.TunnelName, Name: name})
+	o.mu.Lock()
+	l := o.tunnel
+	room := l.room(guest.MaxTunnelConns + guest.MaxTunnelNames)
+	if room {
+		l.used++
+	}
+	o.mu.Unlock()
+	if !room {
+		return false, guest.Errorf(errdefs.ErrUnavailable, "no host is connected, or it is busy")
+	}
+	defer o.leave(nil, l)
+	c, err := l.Open(guest.TunnelHead{Kind: guest.TunnelName, Name: name})
 	if err != nil {
 		return false, err
 	}
+	defer c.WaitClosed(letGoTime)
 	defer c.Close()
 	defer context.AfterFunc(ctx, c.Reset)()
 	_ = c.CloseWrite() // so that an end is one
@@ -285,27 +310,38 @@ func (o *outside) serve(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.WriteString(conn, switching); err != nil {
 		return
 	}
-	t, err := guest.NewTunnel(conn, rw.Reader, false)
+	wide := r.URL.Path == guest.PathWideTunnel
+	t, err := guest.NewTunnel(conn, rw.Reader, false, wide)
 	if err != nil {
 		return
 	}
 	defer t.Close()
-	if old := o.use(t, nil); old != nil {
+	at := &o.tunnel
+	if wide {
+		at = &o.wide
+	}
+	l := &lane{Tunnel: t}
+	if old := o.swap(at, l); old != nil {
 		_ = old.Close()
 	}
 	t.Begin()
 	<-t.Done()
-	o.use(nil, t)
+	o.forget(at, l)
 }
 
-// use makes t the tunnel, if instead is nil or is the tunnel now, and returns the
-// one before.
-func (o *outside) use(t, instead *guest.Tunnel) (old *guest.Tunnel) {
+// swap puts a lane in the place of another one.
+func (o *outside) swap(at **lane, l *lane) (old *lane) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if instead != nil && o.tunnel != instead {
-		return nil
-	}
-	old, o.tunnel = o.tunnel, t
+	old, *at = *at, l
 	return old
+}
+
+// forget takes a lane away that is over.
+func (o *outside) forget(at **lane, l *lane) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if *at == l {
+		*at = nil
+	}
 }

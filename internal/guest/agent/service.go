@@ -51,6 +51,7 @@ func (s *session) handler() http.Handler {
 	guest.Handle(mux, "ListPorts", s.ports.list)
 	mux.HandleFunc("POST "+guest.PathPorts, s.ports.serve)
 	mux.HandleFunc("POST "+guest.PathTunnel, s.agent.outside.serve)
+	mux.HandleFunc("POST "+guest.PathWideTunnel, s.agent.outside.serve)
 	return mux
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	guestv1 "agentbox/internal/gen/guest/v1"
+	"agentbox/internal/guest"
 	"agentbox/internal/guest/agent"
 )
 
@@ -40,7 +41,10 @@ func TestResolver(t *testing.T) {
 	asked := map[string]int{}
 	conf := &guestv1.GuestConfig{Network: &guestv1.Network{Resolver: true, Ports: []uint32{8443, 443, 0, 70000}}}
 	l, g, s := newNetwork(t, conf, toyTunnel{
-		connect: func(_ context.Context, c net.Conn, name string, port uint16) { fmt.Fprintf(c, "%s %d\n", name, port) },
+		connect: func(_ context.Context, c net.Conn, name string, port uint16) {
+			fmt.Fprintf(c, "%s %d\n", name, port)
+			_ = c.(*guest.TunnelConn).CloseWrite()
+		},
 		names: func(name string) bool {
 			mu.Lock()
 			defer mu.Unlock()

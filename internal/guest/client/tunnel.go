@@ -44,20 +44,26 @@ const (
 // that was served before ends. NotImplemented: the sandbox's agent is older than
 // tunnels, or has no network.
 func (s *Session) ServeTunnel(ctx context.Context, t Tunnel) error {
-	if err := s.serveTunnel(ctx, t); err != nil {
-		return fmt.Errorf("begin the tunnel of the sandbox: %w", err)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	for _, wide := range []bool{true, false} { // connections begin with the latter
+		if err := s.serveTunnel(ctx, t, wide); err != nil {
+			return fmt.Errorf("begin the tunnel of the sandbox: %w", err)
+		}
 	}
 	return nil
 }
 
-func (s *Session) serveTunnel(ctx context.Context, t Tunnel) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	c, r, err := s.raw(ctx, guest.PathTunnel)
+func (s *Session) serveTunnel(ctx context.Context, t Tunnel, wide bool) error {
+	path := guest.PathTunnel
+	if wide {
+		path = guest.PathWideTunnel
+	}
+	c, r, err := s.raw(ctx, path)
 	if err != nil {
 		return err
 	}
-	tunnel, err := guest.NewTunnel(abortConn{c}, r, true)
+	tunnel, err := guest.NewTunnel(abortConn{c}, r, true, wide)
 	if err != nil {
 		c.abort()
 		return err

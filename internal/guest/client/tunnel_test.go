@@ -46,10 +46,24 @@ func (l *hostLoopback) Listen(at netip.AddrPort) (agent.Listener, error) {
 		return nil, err
 	}
 	l.at["tcp "+at.String()] = t.Addr().String()
-	return tcpListener{t.(*net.TCPListener)}, nil
+	return tcpListener{t.(*net.TCPListener), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.at["tcp "+at.String()] == t.Addr().String() {
+			delete(l.at, "tcp "+at.String()) // another one gets the port
+		}
+	}}, nil
 }
 
-type tcpListener struct{ *net.TCPListener }
+type tcpListener struct {
+	*net.TCPListener
+	gone func()
+}
+
+func (l tcpListener) Close() error {
+	l.gone()
+	return l.TCPListener.Close()
+}
 
 func (l tcpListener) Accept() (agent.PortConn, error) { return l.AcceptTCP() }
 
@@ -315,10 +329,14 @@ func TestTunnelManyAtOnce(t *testing.T) {
 		c.Close()
 	}
 	for { // the test's own time limit ends this
-		c := l.dial(t, "tcp", proxyAt)
+		c, err := l.try("tcp", proxyAt)
+		if err != nil {
+			continue // of many that are refused, most are just ended
+		}
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		_, _ = io.WriteString(c, "x")
 		b := make([]byte, 1)
-		_, err := io.ReadFull(c, b)
+		_, err = io.ReadFull(c, b)
 		c.Close()
 		if err == nil && b[0] == 'x' {
 			return
@@ -380,13 +398,12 @@ func TestTunnelOfOlderAgent(t *testing.T) {
 	}
 }
 
-// hostileGuest takes a tunnel and does with it what it likes.
+// hostileGuest takes the tunnels and does with one what it likes.
 func hostileGuest(t *testing.T, tunnel client.Tunnel, attack func(*guest.Tunnel)) *client.Session {
 	t.Helper()
 	host, end := net.Pipe()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var done sync.WaitGroup
+	done.Go(func() {
 		h, err := guest.ReadHello(end)
 		if err != nil {
 			return
@@ -397,33 +414,44 @@ func hostileGuest(t *testing.T, tunnel client.Tunnel, attack func(*guest.Tunnel)
 			return
 		}
 		defer mux.Close()
-		c, err := mux.Accept()
-		if err != nil {
-			return
+		for {
+			c, err := mux.Accept()
+			if err != nil {
+				return
+			}
+			done.Go(func() { takeTunnel(c, attack) })
 		}
-		r := bufio.NewReader(c)
-		if _, err := http.ReadRequest(r); err != nil {
-			return
-		}
-		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
-		inside, err := guest.NewTunnel(c, r, false)
-		if err != nil {
-			return
-		}
-		defer inside.Close()
-		inside.Begin()
-		attack(inside)
-		<-mux.CloseChan()
-	}()
+	})
 	s, err := client.New(ctx(t), host, client.Options{SandboxID: "test", Tunnel: tunnel})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = s.Close()
-		<-done
+		done.Wait()
 	})
 	return s
+}
+
+// takeTunnel answers the request for a tunnel and attacks it if it is not wide.
+func takeTunnel(c net.Conn, attack func(*guest.Tunnel)) {
+	r := bufio.NewReader(c)
+	q, err := http.ReadRequest(r)
+	if err != nil {
+		return
+	}
+	_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+	wide := q.URL.Path == guest.PathWideTunnel
+	inside, err := guest.NewTunnel(c, r, false, wide)
+	if err != nil {
+		return
+	}
+	defer inside.Close()
+	inside.Begin()
+	if !wide {
+		attack(inside)
+	}
+	<-inside.Done()
 }
 
 // Streams that are none of a tunnel's are reset and reach nobody; too many end the
@@ -457,5 +485,50 @@ func TestTunnelHostileGuest(t *testing.T) {
 	case <-s.Done():
 		t.Errorf("the session ended: %v", s.Err())
 	default:
+	}
+}
+
+// Many connections that are reset and made anew at once do not end the tunnel,
+// though the host lets go of the former later.
+func TestTunnelChurn(t *testing.T) {
+	l, _, _ := newNetwork(t, networkOn, toyTunnel{proxy: func(_ context.Context, c net.Conn) { _, _ = io.Copy(struct{ io.Writer }{c}, c) }})
+	kept := l.dial(t, "tcp", proxyAt)
+	pong := func() {
+		t.Helper()
+		_, _ = io.WriteString(kept, "x")
+		if _, err := io.ReadFull(kept, make([]byte, 1)); err != nil {
+			t.Fatalf("a connection beside them: %v", err)
+		}
+	}
+	pong()
+	for range 10 {
+		var all sync.WaitGroup
+		for range guest.MaxTunnelConns {
+			all.Go(func() {
+				if c, err := l.try("tcp", proxyAt); err == nil {
+					_, _ = io.WriteString(c, "x")
+					_ = c.(*net.TCPConn).SetLinger(0)
+					c.Close()
+				}
+			})
+		}
+		all.Wait()
+		pong()
+	}
+	var open []net.Conn // more than there are wide ones
+	for len(open) < 2*guest.MaxWideConns {
+		c, err := l.try("tcp", proxyAt)
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		_, _ = io.WriteString(c, "x")
+		b := make([]byte, 1)
+		if _, err := io.ReadFull(c, b); err == nil && b[0] == 'x' {
+			open = append(open, c)
+		} else if rest, _ := io.ReadAll(c); strings.Contains(string(rest), "no daemon") {
+			t.Fatal("the tunnel is over")
+		}
 	}
 }
