@@ -191,7 +191,7 @@ func TestHostilePorts(t *testing.T) {
 	}
 	select {
 	case <-s.Done():
-	default:
+	case <-ctx(t).Done():
 		t.Error("the session goes on")
 	}
 }
