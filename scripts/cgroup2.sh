@@ -6,7 +6,8 @@
 #
 # Programs: bin/agentbox, bin/cgroup.test, bin/e2e.test. Images: AGENTBOX_TEST_DIR
 # (default ~/.cache/agentbox-test) has the image "small"; it is built when missing.
-# Lines go to standard output; the exit status is 0 when all modes passed.
+# Verdicts go to standard output, everything to bin/cgroup2.log; the exit status is
+# 0 when all modes passed.
 set -eu # not pipefail: mode looks at the status itself
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -21,6 +22,7 @@ export AGENTBOX_TEST_DIR=${AGENTBOX_TEST_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/ag
 mkdir -p "$AGENTBOX_TEST_DIR"
 tests='^Test(POS07|CPULimitHolds|B071_Verdict|BACK04_Doctor|BACK08)$|^TestPOS07_'
 failed=()
+: >bin/cgroup2.log
 
 # mode NAME COMMAND…: runs all checks below COMMAND and shows how they end.
 mode() {
@@ -32,6 +34,7 @@ mode() {
 		sh -c 'cat /proc/self/cgroup
 			cd internal/cgroup && ../../bin/cgroup.test -test.v && cd ../e2e &&
 			../../bin/e2e.test -test.v -test.timeout 60m -test.run "$1"' sh "$tests" 2>&1 |
+		tee -a bin/cgroup2.log |
 		{ grep --line-buffered -E '^--- |^ +--- FAIL|^0::|^PASS|^FAIL|_test.go|panic' || true; }
 	[ "${PIPESTATUS[0]}" = 0 ] || failed+=("$name")
 	printf '    %d s\n' $((SECONDS - began))

@@ -37,7 +37,7 @@ race=$(go list -f '{{.ImportPath}} {{join .Deps " "}}' ./... | grep -v -e gvisor
 slow=$(go list -f '{{.ImportPath}} {{join .Deps " "}}' ./... | grep gvisor.dev/ | cut -d' ' -f1 | grep -v ^agentbox/internal/e2e)
 
 step "short tests with the race detector"
-CGO_ENABLED=1 tests -short -race -timeout 10m $race
+CGO_ENABLED=1 tests -short -race -timeout 20m $race
 
 step "fuzz targets, 10 s each"
 scripts/fuzz.sh 10s
