@@ -21,60 +21,88 @@ type step struct {
 }
 
 // files measures transfers of files, and streams to and from a command, beside
-// the raw channel, which has no file at its end (see raw.go), and beside a program
-// in the sandbox that writes and reads as much without any channel. The budget in MB/s is 0.8 of what such a channel
+// what they can't exceed: the raw channel and the guest channel, which have no
+// file at their end (see raw.go), and a program in the sandbox that writes and
+// reads as much without any channel. The budget in MB/s is 0.8 of what a channel
 // moved in pieces of a protocol's size, 300 to 650 MB/s on machines of this kind.
 func (b *bench) files(ctx context.Context) error {
+	return b.running(ctx, func(sb *box, id string) error {
+		err := b.own.raw(ctx, func(raw *rawChannel) error {
+			return b.own.raw(ctx, func(other *rawChannel) error {
+				mux, err := other.mux()
+				if err != nil {
+					return err
+				}
+				return b.transfers(ctx, sb, id, raw, mux)
+			})
+		})
+		if err != nil {
+			return err
+		}
+		return b.smallFiles(ctx, sb)
+	})
+}
+
+// transfers measures all of them in turns.
+func (b *bench) transfers(ctx context.Context, sb *box, id string, raw, mux *rawChannel) error {
 	data := make([]byte, fileSize)
 	for i := range data {
 		data[i] = byte(i * 7)
 	}
 	const dir, name = "/workspace", "bench-file"
-	return b.running(ctx, func(sb *box, id string) error {
-		return b.own.raw(ctx, func(raw *rawChannel) error {
-			var rawIn, rawOut, in, out, up, down, dUp, dDown, write, read samples
-			for range b.n(10) {
-				steps := []step{
-					{&rawIn, raw.take},
-					{&up, func() error { return sb.upload(ctx, dir+"/"+name, data) }},
-					{&write, func() error {
-						return sb.exec(ctx, "dd", "if=/dev/zero", "of=bench-dd", "bs=1M", fmt.Sprintf("count=%d", fileSize>>20))
-					}},
-					{&in, func() error { return sb.swallow(ctx, data) }},
-					{&rawOut, raw.give},
-					{&down, func() error { return sb.download(ctx, dir+"/"+name) }},
-					{&read, func() error { return sb.exec(ctx, "dd", "if="+name, "of=/dev/null", "bs=1M") }},
-					{&out, func() error {
-						return sb.stream(ctx, io.Discard, "dd", "if=/dev/zero", "bs=64k", fmt.Sprintf("count=%d", fileSize>>16), "status=none")
-					}},
-				}
-				if b.docker != nil {
-					steps = append(steps,
-						step{&dUp, func() error { return b.docker.upload(ctx, id, dir, name, data) }},
-						step{&dDown, func() error { return b.docker.download(ctx, id, dir+"/"+name) }})
-				}
-				for _, s := range steps {
-					began := time.Now()
-					if err := s.do(); err != nil {
-						return err
-					}
-					*s.to = append(*s.to, fileSize/1e6/time.Since(began).Seconds())
-				}
+	var in, out, cat, produce, dUp, dDown direction
+	steps := []step{
+		{&in.raw, raw.take},
+		{&in.mux, mux.take},
+		{&in.file, func() error { return sb.upload(ctx, dir+"/"+name, data) }},
+		{&in.alone, func() error {
+			return sb.exec(ctx, "dd", "if=/dev/zero", "of=bench-dd", "bs=1M", fmt.Sprintf("count=%d", fileSize>>20))
+		}},
+		{&cat.file, func() error { return sb.swallow(ctx, data) }},
+		{&out.raw, raw.give},
+		{&out.mux, mux.give},
+		{&out.file, func() error { return sb.download(ctx, dir+"/"+name) }},
+		{&out.alone, func() error { return sb.exec(ctx, "dd", "if="+name, "of=/dev/null", "bs=1M") }},
+		{&produce.file, func() error {
+			return sb.stream(ctx, io.Discard, "dd", "if=/dev/zero", "bs=64k", fmt.Sprintf("count=%d", fileSize>>16), "status=none")
+		}},
+	}
+	if b.docker != nil {
+		steps = append(steps,
+			step{&dUp.file, func() error { return b.docker.upload(ctx, id, dir, name, data) }},
+			step{&dDown.file, func() error { return b.docker.download(ctx, id, dir+"/"+name) }})
+	}
+	for range b.n(10) {
+		for _, s := range steps {
+			began := time.Now()
+			if err := s.do(); err != nil {
+				return err
 			}
-			r := b.report
-			r.add("raw channel into a sandbox", "MB/s", rawIn, nil, "")
-			r.add("upload of 100 MiB", "MB/s", up, dUp, ">= 240")
-			r.add("- of the raw channel", "share", over(up, rawIn), nil, ">= 0.8")
-			r.add("- of a write there (dd)", "share", over(up, write), nil, "")
-			r.add("into a command (cat >/dev/null)", "MB/s", in, nil, "")
-			r.add("raw channel out of a sandbox", "MB/s", rawOut, nil, "")
-			r.add("download of 100 MiB", "MB/s", down, dDown, ">= 240")
-			r.add("- of the raw channel", "share", over(down, rawOut), nil, ">= 0.8")
-			r.add("- of a read there (dd)", "share", over(down, read), nil, "")
-			r.add("out of a command (dd)", "MB/s", out, nil, "")
-			return b.smallFiles(ctx, sb)
-		})
-	})
+			*s.to = append(*s.to, fileSize/1e6/time.Since(began).Seconds())
+		}
+	}
+	b.addTransfers("into", "upload of 100 MiB", "a write there (dd)", in, dUp)
+	b.report.add("into a command (cat >/dev/null)", "MB/s", cat.file, nil, "")
+	b.addTransfers("out of", "download of 100 MiB", "a read there (dd)", out, dDown)
+	b.report.add("out of a command (dd)", "MB/s", produce.file, nil, "")
+	return nil
+}
+
+// direction is what was moved one way, in MB/s.
+type direction struct {
+	raw, mux samples // through the channels, without a file
+	alone    samples // by a program in the sandbox, without a channel
+	file     samples // through the channel, to or from a file
+}
+
+func (b *bench) addTransfers(way, name, alone string, d, docker direction) {
+	r := b.report
+	r.add("raw channel "+way+" a sandbox", "MB/s", d.raw, nil, "")
+	r.add("guest channel "+way+" a sandbox, no file", "MB/s", d.mux, nil, "")
+	r.add(name, "MB/s", d.file, docker.file, ">= 240")
+	r.add("- of the raw channel", "share", over(d.file, d.raw), nil, ">= 0.8")
+	r.add("- of the guest channel", "share", over(d.file, d.mux), nil, "")
+	r.add("- of "+alone, "share", over(d.file, d.alone), nil, "")
 }
 
 // over is each sample of a as a part of that of b in the same round.

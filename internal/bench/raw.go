@@ -16,6 +16,8 @@ import (
 	goruntime "runtime"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"agentbox/internal/guest"
 	"agentbox/internal/ids"
 	"agentbox/internal/image"
@@ -24,12 +26,14 @@ import (
 )
 
 // The raw channel is what transfers of files are measured by: the stream into a
-// sandbox with nothing on it. In place of the agent this program is the first
-// process there. It reads a byte, and then takes or gives fileSize bytes.
+// sandbox with nothing on it, and the guest channel, which is a stream of the
+// multiplexer on it. In place of the agent this program is the first process
+// there. It reads a byte, and then takes or gives fileSize bytes.
 const (
 	rawTake = 't' // answered by one byte, when all has come
 	rawGive = 'g'
-	rawFD   = 3 // where the first process has the host's stream
+	rawMux  = 'm' // the rest is the multiplexer's, with the same on its stream
+	rawFD   = 3   // where the first process has the host's stream
 	rawUnit = 1 << 20
 )
 
@@ -38,14 +42,38 @@ func isRawGuest() bool { return os.Args[0] == runtime.AgentPath }
 
 // rawGuest serves the host until its stream ends.
 func rawGuest() error {
+	if err := unix.SetNonblock(rawFD, true); err != nil { // as the agent has it
+		return err
+	}
 	host := os.NewFile(rawFD, "host")
 	if _, err := guest.NextKey(host); err != nil {
 		return err
 	}
+	return rawServe(guestConn{host})
+}
+
+// guestConn is the host's stream as the multiplexer wants it.
+type guestConn struct{ *os.File }
+
+func (guestConn) LocalAddr() net.Addr  { return nil }
+func (guestConn) RemoteAddr() net.Addr { return nil }
+
+func rawServe(host net.Conn) error {
 	buf, order := make([]byte, rawUnit), make([]byte, 1)
 	for {
 		if _, err := io.ReadFull(host, order); err != nil {
 			return err
+		}
+		if order[0] == rawMux {
+			mux, err := guest.NewMux(host, false)
+			if err != nil {
+				return err
+			}
+			stream, err := mux.Accept()
+			if err != nil {
+				return err
+			}
+			return rawServe(stream)
 		}
 		for left := fileSize; left > 0; {
 			n, err := min(left, rawUnit), error(nil)
@@ -84,6 +112,19 @@ func (c *rawChannel) take() error {
 	}
 	_, err := io.ReadFull(c.conn, c.buf[:1])
 	return err
+}
+
+// mux makes the rest of the channel the multiplexer's and returns a stream of it.
+func (c *rawChannel) mux() (*rawChannel, error) {
+	if _, err := c.conn.Write([]byte{rawMux}); err != nil {
+		return nil, err
+	}
+	mux, err := guest.NewMux(c.conn, true)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := mux.Open()
+	return &rawChannel{stream, c.buf}, err
 }
 
 func (c *rawChannel) give() error {

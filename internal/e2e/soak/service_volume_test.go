@@ -133,7 +133,7 @@ func (w *worker) verifyContent(v *modelVolume) {
 		return
 	}
 	text := ""
-	for archive := tar.NewReader(bytes.NewReader(a.Text)); ; {
+	for archive := tar.NewReader(strings.NewReader(a.Text)); ; {
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			break

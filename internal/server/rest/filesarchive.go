@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -99,7 +98,7 @@ func (f *fileRoutes) readArchive(ctx context.Context, c sandbox.Caller, in *read
 			h.Set("Content-Encoding", encoding)
 		}
 		h.Set("Trailer", "X-Skipped")
-		if _, err := io.Copy(w, a); err != nil {
+		if _, err := copyBody(w, a); err != nil {
 			server.LogError(r.Context(), fmt.Errorf("send an archive: %w", err))
 			cut()
 		}

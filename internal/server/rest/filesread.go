@@ -143,7 +143,7 @@ func sendFile(l *manager.Lease, content *client.Content, part string, size int64
 		if r.Method == http.MethodHead {
 			return
 		}
-		n, err := io.Copy(w, body)
+		n, err := copyBody(w, body)
 		if err == nil && size > 0 && n < size {
 			err = io.ErrUnexpectedEOF // it shrank meanwhile
 		}
