@@ -15,7 +15,11 @@ import (
 	"testing"
 	"time"
 
+<<<<<<< HEAD
 	"golang.org/x/sys/unix"
+=======
+	"agentbox/internal/datadir"
+>>>>>>> newfix
 )
 
 // Environment of the tests, set by scripts/test.sh.
@@ -86,6 +90,9 @@ func makeDataDir(t testing.TB) string {
 	shared := SharedDir(t)
 	// Short: paths of sockets below it are limited.
 	dir, err := os.MkdirTemp("", "ab")
+	if err == nil {
+		err = errors.Join(os.Remove(dir), datadir.Make(dir)) // as agentbox makes it
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,12 +148,16 @@ func mountImage(path, mnt string) error {
 // kernel closes the files of a process that ended a little later.
 const busyTime = 5 * time.Second
 
+// close unmounts the image, and gives back the space that is free in it.
 func (i image) close(dir string) error {
 	mnt := filepath.Join(dir, mountName)
-	for deadline := time.Now().Add(busyTime); ; {
+	for deadline, first := time.Now().Add(busyTime), true; ; first = false {
 		mounted, err := isMount(dir, mnt)
 		if err != nil || !mounted {
 			return err
+		}
+		if first {
+			_ = trim(mnt, trimTime) // a broken file system has to go, too
 		}
 		err = unix.Unmount(mnt, unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EBUSY) && time.Now().Before(deadline) {
