@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -31,8 +32,8 @@ type Daemon struct {
 	Key string
 	// Said is what the daemon said when it was up, and Curl the line in it to try.
 	Said, Curl string
-	stdout io.Closer
-	lines  *bufio.Scanner // of what it says
+	stdout     io.Closer
+	lines      *bufio.Scanner // of what it says
 }
 
 // StartDaemon starts a daemon on a free port. It ends with the test, and so do
@@ -41,16 +42,6 @@ func StartDaemon(t testing.TB, args ...string) *Daemon {
 	t.Helper()
 	d := &Daemon{t: t, Dir: DataDir(t), args: args, logs: &lockedBuffer{}}
 	d.forTest(t)
-	return d
-}
-
-// StartVolumeDaemon starts a daemon whose sandboxes can reach its volumes.
-func StartVolumeDaemon(t testing.TB, args ...string) *Daemon {
-	t.Helper()
-	d := StartDaemon(t, args...)
-	if err := os.Chmod(d.Dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
 	return d
 }
 

@@ -15,11 +15,9 @@ import (
 	"testing"
 	"time"
 
-<<<<<<< HEAD
 	"golang.org/x/sys/unix"
-=======
+
 	"agentbox/internal/datadir"
->>>>>>> newfix
 )
 
 // Environment of the tests, set by scripts/test.sh.

@@ -14,7 +14,7 @@ import (
 // its volume, mounted and held; stop and start keep it so.
 func TestVolumeDaemonIsKilled(t *testing.T) {
 	t.Parallel()
-	d := StartVolumeDaemon(t)
+	d := StartDaemon(t)
 	d.Do(d.Key, "POST", "/volumes", `{"name":"data"}`, nil)
 	sb := d.box(withData)
 	body := `{"command":"while sleep 0.05; do echo line >> /data/log; done","detach":true}`
@@ -72,7 +72,7 @@ func TestVolumeDaemonIsKilled(t *testing.T) {
 // volume, or nothing, and the volume is free and not mounted.
 func TestVolumeKilledAtEachFailpoint(t *testing.T) {
 	t.Parallel()
-	d := StartVolumeDaemon(t)
+	d := StartDaemon(t)
 	d.Do(d.Key, "POST", "/volumes", `{"name":"data"}`, nil)
 	const body = `{"name":"a","volumes":[{"name":"data","path":"/data"}]}`
 	ready := func() {
@@ -127,7 +127,7 @@ func TestVolumeKilledAtEachFailpoint(t *testing.T) {
 // the same request, sent again, has its effect.
 func TestVolumeKilledAtEachWrite(t *testing.T) {
 	t.Parallel()
-	d := StartVolumeDaemon(t)
+	d := StartDaemon(t)
 	d.killedAtEachWrite(http.StatusCreated, func(key string) Call {
 		d.Do(d.Key, "DELETE", "/volumes/v", "", nil) // if there is one
 		return Call{Key: d.Key, Method: "POST", Path: "/volumes", Body: `{"name":"v"}`, Header: map[string]string{"Idempotency-Key": key}}

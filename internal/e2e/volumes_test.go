@@ -78,11 +78,7 @@ const withData = `{"volumes":[{"name":"data","path":"/data"}]}`
 // used, backed up and removed.
 func TestVolumeOutlivesSandboxes(t *testing.T) {
 	t.Parallel()
-<<<<<<< HEAD
-	d := StartVolumeDaemon(t)
-=======
 	d := StartDaemon(t)
->>>>>>> newfix
 	needImages(t, d)
 	d.volume("data", "64m")
 	sb := d.box(withData)
@@ -137,139 +133,11 @@ func TestVolumeOutlivesSandboxes(t *testing.T) {
 	}
 }
 
-<<<<<<< HEAD
-// TestTenantStorage: sandboxes of one tenant share what outlives them, with any user.
-func TestTenantStorage(t *testing.T) {
-	t.Parallel()
-	dir, err := os.MkdirTemp("", "abs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	storage := filepath.Join(dir, "tenants")
-	d := StartVolumeDaemon(t, "--storage", storage)
-=======
-// TestVolumeDaemonIsKilled: after a kill -9 the next daemon finds the sandbox with
-// its volume, mounted and held; stop and start keep it so.
-func TestVolumeDaemonIsKilled(t *testing.T) {
-	t.Parallel()
-	d := StartDaemon(t)
-	d.Do(d.Key, "POST", "/volumes", `{"name":"data"}`, nil)
-	sb := d.box(withData)
-	body := `{"command":"while sleep 0.05; do echo line >> /data/log; done","detach":true}`
-	if code := d.Do(d.Key, "POST", "/sandboxes/"+sb.ID+"/execute", body, nil); code != http.StatusAccepted {
-		t.Fatalf("a command in the background: %d", code)
-	}
-	size := func() int { return len(d.sh(sb.ID, "cat /data/log").Output) }
-	grows := func() {
-		t.Helper()
-		first := size()
-		for end := time.Now().Add(10*time.Second + Slack()); size() <= first; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("the command writes no more")
-			}
-		}
-	}
-	grows()
-	for range 2 {
-		d.Kill()
-		d.Start()
-		grows()
-		if got := d.holders("data"); len(got) != 1 || got[0] != sb.ID {
-			t.Errorf("held by %v", got)
-		}
-		var p served
-		if code := d.Do(d.Key, "POST", "/sandboxes", withData, &p); code != http.StatusConflict || !strings.Contains(p.Detail, sb.ID) {
-			t.Errorf("a second sandbox: %d %+v", code, p)
-		}
-	}
-	if code := d.Do(d.Key, "POST", "/sandboxes/"+sb.ID+"/stop", "", nil); code != http.StatusOK {
-		t.Fatalf("stop: %d", code)
-	}
-	d.Kill()
-	d.Start()
-	if got := d.holders("data"); len(got) != 1 {
-		t.Errorf("while it is stopped the volume is held by %v", got)
-	}
-	if code := d.Do(d.Key, "POST", "/sandboxes/"+sb.ID+"/start", "", nil); code != http.StatusOK {
-		t.Fatalf("start: %d", code)
-	}
-	if size() == 0 {
-		t.Error("the files are gone")
-	}
-	if code := d.Do(d.Key, "DELETE", "/sandboxes/"+sb.ID, "", nil); code != http.StatusNoContent {
-		t.Errorf("destroy: %d", code)
-	}
-	if got := d.holders("data"); len(got) != 0 {
-		t.Errorf("after its end the volume is held by %v", got)
-	}
-	d.noneMounted()
-}
-
-// TestVolumeKilledAtEachFailpoint kills the daemon at each step of making and of
-// destroying a sandbox with a volume: the next one has the sandbox, which holds the
-// volume, or nothing, and the volume is free and not mounted.
-func TestVolumeKilledAtEachFailpoint(t *testing.T) {
-	t.Parallel()
-	d := StartDaemon(t)
-	d.Do(d.Key, "POST", "/volumes", `{"name":"data"}`, nil)
-	const body = `{"name":"a","volumes":[{"name":"data","path":"/data"}]}`
-	ready := func() {
-		if code := d.Do(d.Key, "GET", "/sandboxes/a", "", nil); code == http.StatusNotFound {
-			d.sh(d.box(body).ID, "echo kept > /data/f")
-		}
-	}
-	for _, op := range []struct {
-		call   Call
-		points []failpoint.Point
-		before func()
-	}{
-		{Call{Key: d.Key, Method: "POST", Path: "/sandboxes", Body: body}, stormyOps["create"].points, func() { d.Do(d.Key, "DELETE", "/sandboxes/a", "", nil) }},
-		{Call{Key: d.Key, Method: "DELETE", Path: "/sandboxes/a"}, stormyOps["destroy"].points, ready},
-	} {
-		ready() // so that there is a file to find
-		for _, p := range op.points {
-			op.before()
-			d.Stop()
-			if err := d.StartWith(failpoint.Variable + "=" + string(p) + "=kill"); err != nil {
-				t.Fatalf("%s: %v", p, err)
-			}
-			if a, err := d.Try(op.call); err == nil {
-				t.Fatalf("%s: the daemon lives, and says %d %s", p, a.Code, a.Body)
-			}
-			d.Kill()
-			d.Start()
-			var sb served
-			code, held := d.Do(d.Key, "GET", "/sandboxes/a", "", &sb), d.holders("data")
-			switch {
-			case code == http.StatusNotFound && len(held) == 0:
-				d.noneMounted()
-				if pids := Count(t, d.Dir+"/daemon"); pids != 0 {
-					t.Errorf("%s: %d processes of sandboxes are left", p, pids)
-				}
-				ready()
-			case code != http.StatusOK || sb.Status != "running" || len(held) != 1 || held[0] != sb.ID:
-				t.Fatalf("%s: the sandbox is %d %+v, and %v hold the volume", p, code, sb, held)
-			}
-			d.Do(d.Key, "GET", "/sandboxes/a", "", &sb)
-			if got := d.sh(sb.ID, "cat /data/f && echo >> /data/log"); got.Output != "kept\n" {
-				t.Errorf("%s: the file holds %+v", p, got)
-			}
-		}
-	}
-	d.Do(d.Key, "DELETE", "/sandboxes/a", "", nil)
-	d.noneMounted()
-}
-
 // TestTenantStorage: sandboxes of one tenant share what outlives them, with any user.
 func TestTenantStorage(t *testing.T) {
 	t.Parallel()
 	storage := filepath.Join(DataDir(t), "tenants")
 	d := StartDaemon(t, "--storage", storage)
->>>>>>> newfix
 	a, b := d.box(`{"tenant_id":"acme"}`), d.box(`{"tenant_id":"acme","user":"1000"}`)
 	d.sh(a.ID, "echo shared > /workspace/f; chmod 666 /workspace/f; echo out > /mnt/user-data/outputs/o")
 	var res executed
@@ -313,11 +181,7 @@ func TestTenantStorage(t *testing.T) {
 // TestVolumeCommands goes through what the command line has for volumes.
 func TestVolumeCommands(t *testing.T) {
 	t.Parallel()
-<<<<<<< HEAD
-	d := StartVolumeDaemon(t)
-=======
 	d := StartDaemon(t)
->>>>>>> newfix
 	must := func(args ...string) string {
 		t.Helper()
 		out := d.Run(args...)

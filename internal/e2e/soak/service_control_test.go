@@ -109,7 +109,7 @@ var unknownID = strings.Repeat("0123456789abcdef", 4)
 // TestServiceModelFinds is the control of TestServiceKills: of each thing that could
 // go wrong the model says so.
 func TestServiceModelFinds(t *testing.T) {
-	d := e2e.StartVolumeDaemon(t)
+	d := e2e.StartDaemon(t)
 	for n, wrong := range wrongs {
 		c := newControl(t, d, fmt.Sprint("owner", n))
 		if c.judge.Failed() {

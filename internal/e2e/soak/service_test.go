@@ -101,7 +101,7 @@ const workersPerOwner = 2
 
 func newCampaign(t *testing.T, rnd *rand.Rand) *campaign {
 	t.Helper()
-	d := e2e.StartVolumeDaemon(t)
+	d := e2e.StartDaemon(t)
 	c := &campaign{t: t, judge: t, rnd: rnd, d: d, place: oracle.Place{DataDir: d.Dir, TempDir: d.Dir + "/none"}}
 	for _, owner := range []string{"acme", "beta", "zeta"} {
 		out := d.Run("key", "create", "--owner", owner)
