@@ -224,7 +224,7 @@ func checkVolumes(e Env) Check {
 	case v.Kind == "":
 		return Check{}
 	case v.Closed != nil:
-		return bad(Warn, id, title, "sandboxes can't have any: "+v.Closed.Error(), "let everybody go through the directories above "+e.DataDir+" (chmod o+x), or choose another one with --data-dir")
+		return bad(Warn, id, title, "sandboxes can't have any: "+v.Closed.Error(), "let everybody go through that directory (chmod o+x; what is private in the data directory stays so), or choose another place with --data-dir")
 	case v.Kind == sandbox.VolumeImage:
 		return good(id, title, "each is a file system in a file, so its size holds")
 	case v.Kind == sandbox.VolumeQuota:

@@ -16,7 +16,7 @@ import (
 // the daemon reads the volume and when it fills it.
 func TestFS04_Volume(t *testing.T) {
 	t.Parallel()
-	d := volumeDaemon(t)
+	d := StartDaemon(t)
 	needImages(t, d)
 	c := d.Admin()
 	canary, text, check := hostCanary(t)

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"agentbox/internal/datadir"
 )
 
 // Environment of the tests, set by scripts/test.sh.
@@ -83,6 +85,9 @@ func makeDataDir(t testing.TB) string {
 	shared := SharedDir(t)
 	// Short: paths of sockets below it are limited.
 	dir, err := os.MkdirTemp("", "ab")
+	if err == nil {
+		err = errors.Join(os.Remove(dir), datadir.Make(dir)) // as agentbox makes it
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,9 +25,6 @@ func TestReadmeServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := StartDaemon(t, args...)
-			if err := os.Chmod(d.Dir, 0o711); err != nil { // sandboxes go through it to their volumes
-				t.Fatal(err)
-			}
 			script := []string{"shopt -s expand_aliases"}
 			for _, line := range lines {
 				if strings.HasPrefix(line, "make run") { // it runs

@@ -22,16 +22,6 @@ type servedVolume struct {
 	Used   int64    `json:"used"`
 }
 
-// volumeDaemon is a daemon whose sandboxes can reach its volumes.
-func volumeDaemon(t *testing.T, args ...string) *Daemon {
-	t.Helper()
-	d := StartDaemon(t, args...)
-	if err := os.Chmod(d.Dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
 // needImages ends a test that needs volumes whose size holds.
 func needImages(t *testing.T, d *Daemon) {
 	t.Helper()
@@ -132,7 +122,7 @@ const withData = `{"volumes":[{"name":"data","path":"/data"}]}`
 // used, backed up and removed.
 func TestVolumeOutlivesSandboxes(t *testing.T) {
 	t.Parallel()
-	d := volumeDaemon(t)
+	d := StartDaemon(t)
 	needImages(t, d)
 	d.volume("data", "64m")
 	sb := d.box(withData)
@@ -191,7 +181,7 @@ func TestVolumeOutlivesSandboxes(t *testing.T) {
 // its volume, mounted and held; stop and start keep it so.
 func TestVolumeDaemonIsKilled(t *testing.T) {
 	t.Parallel()
-	d := volumeDaemon(t)
+	d := StartDaemon(t)
 	d.Do(d.Key, "POST", "/volumes", `{"name":"data"}`, nil)
 	sb := d.box(withData)
 	body := `{"command":"while sleep 0.05; do echo line >> /data/log; done","detach":true}`
@@ -249,7 +239,7 @@ func TestVolumeDaemonIsKilled(t *testing.T) {
 // volume, or nothing, and the volume is free and not mounted.
 func TestVolumeKilledAtEachFailpoint(t *testing.T) {
 	t.Parallel()
-	d := volumeDaemon(t)
+	d := StartDaemon(t)
 	d.Do(d.Key, "POST", "/volumes", `{"name":"data"}`, nil)
 	const body = `{"name":"a","volumes":[{"name":"data","path":"/data"}]}`
 	ready := func() {
@@ -302,16 +292,8 @@ func TestVolumeKilledAtEachFailpoint(t *testing.T) {
 // TestTenantStorage: sandboxes of one tenant share what outlives them, with any user.
 func TestTenantStorage(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "abs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	storage := filepath.Join(dir, "tenants")
-	d := volumeDaemon(t, "--storage", storage)
+	storage := filepath.Join(DataDir(t), "tenants")
+	d := StartDaemon(t, "--storage", storage)
 	a, b := d.box(`{"tenant_id":"acme"}`), d.box(`{"tenant_id":"acme","user":"1000"}`)
 	d.sh(a.ID, "echo shared > /workspace/f; chmod 666 /workspace/f; echo out > /mnt/user-data/outputs/o")
 	var res executed
@@ -355,7 +337,7 @@ func TestTenantStorage(t *testing.T) {
 // TestVolumeCommands goes through what the command line has for volumes.
 func TestVolumeCommands(t *testing.T) {
 	t.Parallel()
-	d := volumeDaemon(t)
+	d := StartDaemon(t)
 	must := func(args ...string) string {
 		t.Helper()
 		out := d.Run(args...)

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"agentbox/internal/datadir"
 	"agentbox/internal/ids"
 )
 
@@ -39,6 +40,9 @@ type Owner struct {
 
 // New makes an owner directory under dataDir and takes its lock.
 func New(dataDir string) (*Owner, error) {
+	if err := datadir.Make(dataDir); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
 	root := filepath.Join(dataDir, ownersDir)
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("make the owners directory: %w", err)

@@ -88,13 +88,25 @@ func Reachable(dir string, uid, gid uint32) error {
 			return err
 		}
 		if !mayPass(fi, uid, gid) {
-			return fmt.Errorf("user %d, as which sandboxes run, can't go through %s: %w", uid, at, errdefs.ErrFailedPrecondition)
+			return &closedError{dir: at, user: uid}
 		}
 		if at == filepath.Dir(at) {
 			return nil
 		}
 	}
 }
+
+// closedError is a directory that sandboxes can't go through.
+type closedError struct {
+	dir  string
+	user uint32
+}
+
+func (e *closedError) Error() string {
+	return fmt.Sprintf("user %d, as which sandboxes run, can't go through %s", e.user, e.dir)
+}
+
+func (*closedError) Unwrap() error { return errdefs.ErrFailedPrecondition }
 
 func checkDir(path string) error {
 	fi, err := os.Lstat(path)

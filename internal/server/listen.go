@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"agentbox/internal/datadir"
 )
 
 // lockName is the file in a data directory that its daemon holds locked. The
@@ -19,7 +21,7 @@ const lockName = "daemon.lock"
 
 // Lock makes this process the data directory's daemon until the file is closed.
 func Lock(dataDir string) (*os.File, error) {
-	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+	if err := datadir.Make(dataDir); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
 	path := filepath.Join(dataDir, lockName)

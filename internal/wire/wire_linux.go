@@ -10,6 +10,7 @@ import (
 
 	"agentbox/internal/cgroup"
 	"agentbox/internal/cli"
+	"agentbox/internal/datadir"
 	"agentbox/internal/doctor"
 	"agentbox/internal/image"
 	"agentbox/internal/local"
@@ -28,6 +29,9 @@ func Local() *cli.Local {
 
 // Images opens the image store of a data directory.
 func Images(dataDir string) (*image.Store, error) {
+	if err := datadir.Make(dataDir); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
 	path, build, err := programs.Guest(dataDir)
 	if err != nil {
 		return nil, fmt.Errorf("lay out the guest agent: %w", err)

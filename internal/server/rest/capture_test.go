@@ -14,7 +14,11 @@ import (
 // was cut on its way and however the streams came by turns.
 func TestCapture(t *testing.T) {
 	texts := []string{"", "a", "é", "\xff\xfe", "日本\n", "<&>\u2028\"\\", strings.Repeat("xé", 50_000)}
-	for range 300 {
+	rounds := 300
+	if testing.Short() { // each decodes and encodes up to a megabyte six times
+		rounds = 30
+	}
+	for range rounds {
 		var c capture
 		var want [3]bytes.Buffer
 		out := c.output()
