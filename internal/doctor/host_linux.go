@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"agentbox/internal/cgroup"
+	"agentbox/internal/datadir"
 	"agentbox/internal/sandbox"
 )
 
@@ -105,7 +106,7 @@ var fsNames = map[int64]string{
 }
 
 func disk(dir string) Disk {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := datadir.Make(dir); err != nil {
 		return Disk{Err: err}
 	}
 	var st unix.Statfs_t
@@ -151,12 +152,20 @@ func HostMemory() Memory {
 	return Memory{Total: kb["MemTotal:"] << 10, Available: kb["MemAvailable:"] << 10, Swap: kb["SwapTotal:"] << 10}
 }
 
+// firstPIDs is the namespace of process ids that a kernel starts with, in which no
+// engine puts a container unless it was asked for; PROC_PID_INIT_INO of
+// linux/proc_ns.h.
+const firstPIDs = "pid:[4026531836]"
+
 // container finds the traces that container engines leave.
 func container() string {
 	for line := range strings.SplitSeq(slurp("/proc/1/environ"), "\x00") {
 		if v, ok := strings.CutPrefix(line, "container="); ok {
 			return v
 		}
+	}
+	if ns, err := os.Readlink("/proc/self/ns/pid"); err == nil && ns == firstPIDs {
+		return "" // files that an engine makes may be of the image that this machine was made of
 	}
 	for file, name := range map[string]string{"/.dockerenv": "docker", "/run/.containerenv": "podman", "/run/systemd/container": "container", "/var/run/secrets/kubernetes.io": "kubernetes"} {
 		if _, err := os.Stat(file); err == nil {
