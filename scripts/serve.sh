@@ -9,5 +9,7 @@ no | 0 | false)
 	exit 0
 	;;
 esac
-printf '\n\033[1m# The server, until Ctrl-C; in another terminal: bin/agentbox create --name dev\033[0m\n'
+bold='' plain=''
+[ ! -t 1 ] || { bold=$'\033[1m' plain=$'\033[0m'; }
+printf '\n%s# The server, until Ctrl-C; in another terminal: bin/agentbox create --name dev%s\n' "$bold" "$plain"
 exec "${AGENTBOX_BIN:-bin/agentbox}" serve ${LISTEN:+--listen "$LISTEN"} "$@"

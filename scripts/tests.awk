@@ -1,8 +1,17 @@
 # Reads what "go test -v" prints and keeps what is worth reading: failures with
-# what they said, skips with their reasons, and the line of each package.
+# what they said, skips with their reasons, the head of a panic or of a report of
+# the race detector, and the line of each package.
+BEGIN { most = 60 } # lines of such a head: the reason and the first stacks
 function flush_all(  t) { for (t in said) printf "%s", said[t]; split("", said) }
-raw { print; next }
-/^(panic:|fatal error:|SIGQUIT|WARNING: DATA RACE)/ { flush_all(); raw = 1; print; next }
+/^(panic:|fatal error:|SIGQUIT|WARNING: DATA RACE)/ && !crash { flush_all(); crash = $1; lines = 0 }
+crash == "WARNING:" && /^==================$/ { crash = "" }
+crash && /^(FAIL|ok  )\t/ { crash = ""; now = "" }
+crash && !/^ *--- FAIL: / {
+	if (/^=== (RUN|NAME|CONT|PAUSE) /) next
+	if (++lines <= most) print
+	if (lines == most + 1) print "... and so on"
+	next
+}
 /^=== (RUN|NAME|CONT|PAUSE) / { now = $3; next }
 /^ *--- (PASS|FAIL|SKIP): / {
 	name = $3
@@ -21,4 +30,4 @@ raw { print; next }
 /^PASS$/ { next }
 /\[no test files\]$/ { next }
 { print; fflush() }
-END { if (!raw) flush_all() }
+END { flush_all() }

@@ -7,9 +7,18 @@ box=bin/agentbox
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
-step() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
+bold='' dim='' plain=''
+[ ! -t 1 ] || { bold=$'\033[1m' dim=$'\033[2m' plain=$'\033[0m'; }
+step() { printf '\n%s# %s%s\n' "$bold" "$*" "$plain"; }
 show() {
-	printf '\033[2m$ %s\033[0m\n' "$(printf '%q ' "$@")"
+	local word line=
+	for word in "$@"; do
+		case $word in
+		'' | *[!a-zA-Z0-9_./:=@%+,-]*) word="'${word//\'/\'\\\'\'}'" ;; # as people write it
+		esac
+		line+=" $word"
+	done
+	printf '%s$%s%s\n' "$dim" "$line" "$plain"
 	"$@"
 }
 
@@ -26,7 +35,7 @@ step "Another kernel: gVisor, not the host's"
 show $box run -- sh -c 'uname -a; dmesg | head -n 3'
 
 step "Input goes in"
-printf '$ echo hi | %s run -i -- cat\n' "$box"
+printf '%s$ echo hi | %s run -i -- cat%s\n' "$dim" "$box" "$plain"
 echo hi | $box run -i -- cat
 
 step "A C program: copied in, built and run; its results are collected"
