@@ -23,8 +23,9 @@ func (a *App) cpCommand() *cobra.Command {
 SANDBOX:PATH. SANDBOX is one of a running "agentbox run" (its name, its id or the
 beginning of that: "agentbox ps" lists them) or else one of the server (name or id:
 "agentbox ls"); with --url, --profile or ` + urlVariable + ` only that server's count. A
-relative PATH begins at the sandbox's working directory. Files in the sandbox are read
-and written with the rights of its user.
+name that one of each has is refused: give the id. A relative PATH begins at the
+sandbox's working directory. Files in the sandbox are read and written with the rights
+of its user.
 
 A DST that is a directory, or ends in /, takes SRC into it; else it is the new
 name. A SRC that ends in /. stands for what is in the directory. With - as SRC,

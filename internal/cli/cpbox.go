@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/spf13/cobra"
@@ -34,6 +35,10 @@ func (a *App) findBox(ctx context.Context, cmd *cobra.Command, name string) (box
 		}
 		box, err := control.Find(ctx, dataDir, name)
 		if err == nil {
+			if err := a.onlyHere(ctx, cmd, name, box.Info); err != nil {
+				box.Close()
+				return nil, err
+			}
 			return box, nil
 		}
 		if !errdefs.IsNotFound(err) {
@@ -55,6 +60,30 @@ func (a *App) findBox(ctx context.Context, cmd *cobra.Command, name string) (box
 	default:
 		return nil, err
 	}
+}
+
+// askTime is how long cp asks the server whether it has a name, too.
+const askTime = 3 * time.Second
+
+// onlyHere refuses a name of a sandbox of agentbox run that is also one's of the
+// server. A server that does not answer has none.
+func (a *App) onlyHere(ctx context.Context, cmd *cobra.Command, name string, local control.Info) error {
+	if name != local.Name {
+		return nil // an id
+	}
+	r, err := a.remote(cmd)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var served struct {
+		ID string `json:"id"`
+	}
+	if r.call(ctx, http.MethodGet, inSandbox(name), nil, &served) != nil {
+		return nil
+	}
+	return fmt.Errorf("%q is a sandbox of agentbox run (%s) and one of the server (%s): give the id instead of the name", name, local.ID, served.ID)
 }
 
 // namesServer reports whether the command's flags or the variable name a server.

@@ -30,6 +30,11 @@ func TestHelp(t *testing.T) {
 					t.Errorf("%s: a line of %d characters: %s", name, len(line), line)
 				}
 			}
+			for _, odd := range []string{"(default [])", "[=true]"} {
+				if strings.Contains(c.LocalFlags().FlagUsages(), odd) {
+					t.Errorf("%s: a flag's help says %s", name, odd)
+				}
+			}
 			for line := range strings.SplitSeq(c.Example, "\n") {
 				if line != "" && !strings.Contains(line, "agentbox ") {
 					t.Errorf("%s: an example that calls nothing: %s", name, line)

@@ -93,7 +93,7 @@ failed, 126 and 127 when the command can't be executed or isn't found.`,
 	fl.StringVar(&f.name, "name", "", "name of the sandbox, for agentbox cp and ps")
 	fl.StringArrayVarP(&f.publish, "publish", "p", nil, "make a port of the sandbox reachable here, [HOST_IP:][HOST:]GUEST (repeatable; default HOST_IP 127.0.0.1)")
 	fl.StringVar(&f.portRange, "port-range", os.Getenv("AGENTBOX_PORT_RANGE"), "host ports that -p may use (AGENTBOX_PORT_RANGE; default "+ports.DefaultRange.String()+")")
-	fl.BoolVar(&f.json, "json", false, "print one JSON object with output and verdict instead of the output itself")
+	fl.BoolVar(&f.json, "json", false, "print one JSON object with output and verdict instead of the output itself; a peak_memory of 0 is not known")
 	fl.StringVar(&f.maxOutput, "max-output", "", "with --json: bytes kept per stream (default 10000000)")
 	return cmd
 }

@@ -118,6 +118,7 @@ func (n *sandboxWish) add(fl *pflag.FlagSet) {
 	fl.SortFlags = false
 	fl.StringVar(&n.Name, "name", "", "your name for it")
 	fl.StringToStringVarP(&n.Labels, "label", "l", nil, "label, `NAME=VALUE` (repeatable)")
+	fl.Lookup("label").DefValue = "" // the help shows none
 	fl.StringVar(&n.TenantID, "tenant", "", "whose storage it has on /workspace and /mnt/user-data/outputs")
 	fl.StringVarP(&n.Workdir, "workdir", "w", "", "working directory (default: the image's)")
 	fl.StringVarP(&n.User, "user", "u", "", "user name or uid (default: the image's)")

@@ -31,6 +31,8 @@ type DaemonHooks struct {
 	FirstKey bool
 	// Up is called once, when the daemon can be reached.
 	Up func(DaemonUp)
+	// Left is called when the daemon ends, with how many sandboxes go on without it.
+	Left func(sandboxes int)
 }
 
 // DaemonUp tells where a daemon can be reached.
@@ -140,6 +142,11 @@ func (a *App) serve(ctx context.Context, loaded *config.Loaded) error {
 			a.up(d, keyCreation(&loaded.Config))
 			tellSystemd(daemon.SdNotifyReady)
 		},
+		Left: func(n int) {
+			if n > 0 {
+				fmt.Fprintf(a.Stdout, "%s without the server; agentbox serve takes over what it left, with --ephemeral it would have ended all\n", goOn(n))
+			}
+		},
 		FirstKey: !toJournal(a.Stdout),
 		EnsureImage: func(ctx context.Context, images *image.Store, name string) error {
 			_, err := a.ensureImage(ctx, images, name, pullMissing)
@@ -150,6 +157,13 @@ func (a *App) serve(ctx context.Context, loaded *config.Loaded) error {
 		return a.orInterrupted(ctx, err)
 	}
 	return nil // it was told to end, and did
+}
+
+func goOn(n int) string {
+	if n == 1 {
+		return "1 sandbox goes on"
+	}
+	return fmt.Sprintf("%d sandboxes go on", n)
 }
 
 // tellSystemd tells who started the server in a unit of the type notify; see

@@ -33,7 +33,14 @@ type flagValue struct {
 }
 
 func (v *flagValue) String() string { return v.s }
-func (v *flagValue) Type() string   { return v.kind.String() }
+
+// Type names the value in the help; pflag shows none of a flag that needs none.
+func (v *flagValue) Type() string {
+	if v.kind == boolean {
+		return "bool"
+	}
+	return v.kind.String()
+}
 
 // Set takes a list's flag any number of times.
 func (v *flagValue) Set(s string) error {

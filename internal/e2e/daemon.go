@@ -32,6 +32,8 @@ type Daemon struct {
 	Key string
 	// Said is what the daemon said when it was up, and Curl the line in it to try.
 	Said, Curl string
+	stdout     io.Closer
+	lines      *bufio.Scanner // of what it says
 }
 
 // StartDaemon starts a daemon on a free port. It ends with the test, and so do
@@ -91,9 +93,9 @@ func (d *Daemon) StartWith(env ...string) error {
 	}
 	late := time.AfterFunc(time.Minute, func() { _ = d.cmd.Process.Kill() }) // it says nothing: the reading below ends
 	defer late.Stop()
-	d.Said = ""
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		line := lines.Text()
+	d.Said, d.stdout, d.lines = "", stdout, bufio.NewScanner(stdout)
+	for d.lines.Scan() {
+		line := d.lines.Text()
 		d.Said += line + "\n"
 		if m := regexp.MustCompile(`serves (https?://\S+)`).FindStringSubmatch(line); m != nil {
 			d.URL = m[1]
@@ -133,6 +135,18 @@ func (d *Daemon) Stop() int {
 	code := d.cmd.ProcessState.ExitCode()
 	d.cmd = nil
 	return code
+}
+
+// LastWords asks the daemon to end and returns the next line that it says.
+func (d *Daemon) LastWords() string {
+	d.t.Helper()
+	if err := d.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		d.t.Fatal(err)
+	}
+	late := time.AfterFunc(time.Minute, func() { _ = d.stdout.Close() }) // it says nothing
+	defer late.Stop()
+	d.lines.Scan()
+	return d.lines.Text()
 }
 
 // Do sends a request below /api/v1 with a key and decodes the answer into out, if

@@ -153,7 +153,7 @@ func (d *daemon) openVolumes(ctx context.Context) (err error) {
 			continue
 		}
 		if err := reachable(dir, user.HostUser); err != nil {
-			d.hooks.Log.Warn("sandboxes can't have volumes", "in", dir, "error", err)
+			d.hooks.Log.Warn("sandboxes can't have volumes", "in", dir, "error", err, "remedy", "chmod o+x that directory; what is private in the data directory stays so")
 		}
 	}
 	return nil
@@ -282,8 +282,15 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 	if d.cfg.Ephemeral {
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), destroyAll)
 		defer done()
-		err = errors.Join(err, d.boxes.DestroyAll(last))
+		return errors.Join(err, d.boxes.DestroyAll(last))
 	}
+	left := 0
+	for state, n := range d.boxes.Counts() {
+		if state != sandbox.Destroyed {
+			left += n
+		}
+	}
+	d.hooks.Left(left)
 	return err
 }
 
