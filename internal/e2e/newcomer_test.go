@@ -163,7 +163,7 @@ func TestReadmeInOrder(t *testing.T) {
 			line += " &"
 		case strings.HasPrefix(line, "bin/agentbox cp ./site"): // it may not be up yet
 			copied++
-			line = "for i in $(seq 300); do AGENTBOX_DATA_DIR=" + d.Dir + " " + Binary(t) + " ps | grep -q site && break; sleep 0.2; done; " + line
+			line = "for i in $(seq 300); do [[ $(bin/agentbox ps) == *site* ]] && break; sleep 0.2; done; " + line
 		case strings.HasPrefix(line, "make "), strings.HasPrefix(line, "echo hi | bin/agentbox run"), strings.HasPrefix(line, "bin/agentbox run"), strings.HasPrefix(line, "bin/agentbox doctor"):
 			continue // other tests have these
 		}
