@@ -22,6 +22,17 @@ func TestListeners(t *testing.T) {
 	}
 }
 
+// TestContainer: what a container engine left in files says nothing of a machine whose
+// own processes we are among.
+func TestContainer(t *testing.T) {
+	if ns, err := os.Readlink("/proc/self/ns/pid"); err != nil || ns != firstPIDs {
+		t.Skipf("in a namespace of process ids of its own: %s, %v", ns, err)
+	}
+	if c := container(); c != "" {
+		t.Errorf("in a container (%s)", c)
+	}
+}
+
 // What is gathered here is true of any machine that tests run on.
 func TestHostEnvGathersFacts(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")

@@ -141,3 +141,53 @@ func TestSummaryOfTests(t *testing.T) {
 		t.Errorf("%d lines:\n%.3000s", lines, out)
 	}
 }
+
+// TestReadmeInOrder does what a reader does who tries one section of the README after
+// the other with one server: no line is in the way of a later one.
+func TestReadmeInOrder(t *testing.T) {
+	t.Parallel()
+	d := StartDaemon(t)
+	site := t.TempDir()
+	if err := os.WriteFile(filepath.Join(site, "index.html"), []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	binary := "AGENTBOX_DATA_DIR=" + d.Dir + " " + Binary(t)
+	change := strings.NewReplacer("bin/agentbox", binary, "abx_…", d.Key, "http://127.0.0.1:8700", d.URL, "/run/agentbox/agentbox.sock", d.Dir+"/agentbox.sock",
+		"curl -sS", "curl -sS --fail-with-body", "-o data.tar.gz", "-o "+filepath.Join(site, "data.tar.gz"), "./site/.", site+"/.", "-p 8080:8000 --", Image+" --")
+	script := []string{"shopt -s expand_aliases", "trap 'kill $(jobs -p) || true; wait' EXIT"}
+	copied := 0
+	for _, line := range append(readmeStart(t), append(documentedLines(t, "README.md", "The server"), documentedLines(t, "README.md", "Volumes")...)...) {
+		line, _, _ = strings.Cut(line, "  # ")
+		switch {
+		case strings.HasPrefix(line, "bin/agentbox run --name "): // in a terminal of its own
+			line += " &"
+		case strings.HasPrefix(line, "bin/agentbox cp ./site"): // it may not be up yet
+			copied++
+			line = "for i in $(seq 300); do [[ $(bin/agentbox ps) == *site* ]] && break; sleep 0.2; done; " + line
+		case strings.HasPrefix(line, "make "), strings.HasPrefix(line, "echo hi | bin/agentbox run"), strings.HasPrefix(line, "bin/agentbox run"), strings.HasPrefix(line, "bin/agentbox doctor"):
+			continue // other tests have these
+		}
+		script = append(script, "echo '>' "+strings.Fields(line)[0], change.Replace(line))
+	}
+	if copied != 1 || len(script) < 60 {
+		t.Errorf("the README has other lines: %d\n%s", len(script), strings.Join(script, "\n"))
+	}
+	if out := shell(t, script, ""); !strings.Contains(out, "kept") || !strings.Contains(out, `"output":"42\n"`) {
+		t.Errorf("it says\n%s", out)
+	}
+}
+
+// readmeStart are the lines before the first heading.
+func readmeStart(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, _, _ := strings.Cut(string(text), "\n## ")
+	var lines []string
+	for _, m := range regexp.MustCompile(`(?m)^\$ (.*)$`).FindAllStringSubmatch(start, -1) {
+		lines = append(lines, m[1])
+	}
+	return lines
+}

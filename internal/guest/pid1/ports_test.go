@@ -3,9 +3,13 @@
 package pid1
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"io"
 	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -56,22 +60,55 @@ func FuzzListeners(f *testing.F) {
 	})
 }
 
-// The kernel of the host prints such tables, too.
+// The kernel of the host prints such tables, too. Sockets of another process are
+// listed, the agent's own are not.
 func TestListening(t *testing.T) {
+	const helper = "AGENTBOX_TEST_LISTEN"
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	if os.Getenv(helper) != "" {
+		fmt.Println(l.Addr())
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	other := exec.Command(os.Args[0], "-test.run=^TestListening$")
+	other.Env = append(os.Environ(), helper+"=1")
+	stdin, err := other.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := other.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		stdin.Close()
+		_ = other.Wait()
+	}()
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
 	const all = 1 << 20
 	list, _, err := network{}.Listening(context.Background(), all)
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := false
 	for _, p := range list {
-		if int(p.GetPort()) == l.Addr().(*net.TCPAddr).Port && p.GetAddress() == "127.0.0.1" && p.GetUid() == uint32(os.Getuid()) {
-			return
+		at := fmt.Sprintf("%s:%d", p.GetAddress(), p.GetPort())
+		if at == l.Addr().String() {
+			t.Errorf("the agent's own socket is listed: %v", p)
 		}
+		found = found || at == strings.TrimSpace(line) && p.GetUid() == uint32(os.Getuid()) && int(p.GetPid()) == other.Process.Pid
 	}
-	t.Errorf("%v is not among %d ports", l.Addr(), len(list))
+	if !found {
+		t.Errorf("%s is not among %d ports", strings.TrimSpace(line), len(list))
+	}
 }

@@ -168,7 +168,7 @@ func TestServerStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := server.New(server.Options{Gate: openGate{}, Origins: origins, NoAuth: true})
-	rest.New(s.Router(), rest.Parts{Audit: w.audit, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes, Draining: s.Draining()})
+	rest.New(s.Router(), rest.Parts{Audit: w.audit, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes, Networks: w.boxes, Draining: s.Draining()})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"agentbox/internal/audit"
+	"agentbox/internal/egress/journal"
 	"agentbox/internal/auth"
 	"agentbox/internal/auth/authtest"
 	"agentbox/internal/manager"
@@ -66,11 +67,16 @@ func start(t testing.TB) *world {
 	t.Cleanup(func() { w.audit.Close() })
 	s := server.New(server.Options{Gate: gate, Origins: gate.Origins(), Recorder: w.audit})
 	w.router = s.Router()
+	conns, err := journal.Open(t.TempDir(), audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conns.Close() })
 	var volumes *volume.Volumes
 	w.boxes, volumes = newManager(t)
 	w.images = &shelf{names: []string{"default", "other.example/team/tool:v1"}}
 	w.api = rest.New(w.router, rest.Parts{
-		Version: "v1.2.3", Keys: keys, Audit: &fullDisk{Log: w.audit, full: w.full}, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes, Repeats: w.boxes, Volumes: volumes,
+		Version: "v1.2.3", Keys: keys, Audit: &fullDisk{Log: w.audit, full: w.full}, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes, Repeats: w.boxes, Volumes: volumes, Networks: w.boxes, Connections: conns,
 		Defaults: sandbox.Limits{Memory: 256 * sandbox.MiB}, Draining: s.Draining(),
 	})
 	hs := httptest.NewServer(s.Handler())
