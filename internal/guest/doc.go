@@ -37,8 +37,9 @@
 //     multiplexer of their own (NewPortMux), in which the host opens streams: POST
 //     /port?port=N&id=ID, upgraded when the guest has connected, with a [Duplex]
 //     at each end; DELETE /port?id=ID ends one at once, whatever waits in it.
-//   - Connections to the outside: POST /tunnel, upgraded in the same way, carries a
-//     multiplexer, too ([Tunnel]). In it the guest opens streams: each begins with a
+//   - Connections to the outside: POST /tunnel and POST /tunnel/wide, upgraded in the
+//     same way, carry a multiplexer each, too ([Tunnel]): small windows for many
+//     connections, wide ones for a few. In it the guest opens streams: each begins with a
 //     [TunnelHead], then both ends send bytes as in a Duplex: what a program says to
 //     the proxy at 127.0.0.1:3128, or to the address that it was told for a name. A
 //     stream that asks whether a name may be resolved is answered with one byte.

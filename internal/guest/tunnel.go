@@ -293,8 +293,13 @@ func (c *TunnelConn) explain(err error) error {
 	return err
 }
 
-func (c *TunnelConn) SetDeadline(t time.Time) error      { return c.set(c.stream.SetDeadline, t) }
-func (c *TunnelConn) SetReadDeadline(t time.Time) error  { return c.set(c.stream.SetReadDeadline, t) }
+// SetDeadline bounds reads and writes; see net.Conn.
+func (c *TunnelConn) SetDeadline(t time.Time) error { return c.set(c.stream.SetDeadline, t) }
+
+// SetReadDeadline bounds reads.
+func (c *TunnelConn) SetReadDeadline(t time.Time) error { return c.set(c.stream.SetReadDeadline, t) }
+
+// SetWriteDeadline bounds writes.
 func (c *TunnelConn) SetWriteDeadline(t time.Time) error { return c.set(c.stream.SetWriteDeadline, t) }
 
 // set leaves the deadline of a connection that is over in the past.

@@ -280,7 +280,7 @@ func (o *outside) mayResolve(ctx context.Context, name string) (bool, error) {
 		return false, err
 	}
 	defer c.WaitClosed(letGoTime)
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	defer context.AfterFunc(ctx, c.Reset)()
 	_ = c.CloseWrite() // so that an end is one
 	var answer [1]byte
@@ -315,7 +315,7 @@ func (o *outside) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	defer t.Close()
+	defer func() { _ = t.Close() }()
 	at := &o.tunnel
 	if wide {
 		at = &o.wide

@@ -99,7 +99,7 @@ func (s *Session) begin(f func()) bool {
 // serveConns serves the guest's streams until the tunnel is over. It does not
 // wait for those who serve them: they are not the session's.
 func serveConns(tunnel *guest.Tunnel, t Tunnel) {
-	defer tunnel.Close()
+	defer func() { _ = tunnel.Close() }()
 	places := make(chan struct{}, guest.MaxGuestStreams)
 	for {
 		c, err := tunnel.Accept()
@@ -110,7 +110,7 @@ func serveConns(tunnel *guest.Tunnel, t Tunnel) {
 		case places <- struct{}{}:
 			go func() {
 				defer func() { <-places }()
-				defer c.Close()
+				defer func() { _ = c.Close() }()
 				serveConn(tunnel, c, t)
 			}()
 		default: // who serves those before takes longer than the guest waits
