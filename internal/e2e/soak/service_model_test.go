@@ -66,11 +66,15 @@ func (b *modelBox) only() string {
 	return ""
 }
 
-// leave says that the processes go, or may go.
+// leave says that the processes may go. A session that does not has what it had.
 func (b *modelBox) leave() {
 	b.mayHave = b.mayHave || b.session || b.opening != ""
-	b.jobs, b.results, b.session, b.opening, b.variable = nil, nil, false, "", set("")
+	b.variable[""] = true
+	b.jobs, b.results, b.session, b.opening = nil, nil, false, ""
 }
+
+// left says that they are gone.
+func (b *modelBox) left() { b.mayHave, b.variable = false, set("") }
 
 func (b *modelBox) maybeLine(word string) { b.lines[word] = 0 }
 func (b *modelBox) wrote(word string)     { b.lines[word] = 1 }
@@ -122,7 +126,7 @@ func (w *worker) verifyBox(b *modelBox) {
 	if b.only() == "running" {
 		w.verifyInside(b)
 	} else {
-		b.mayHave = false
+		b.left()
 	}
 }
 

@@ -175,7 +175,8 @@ func (w *worker) stop(b *modelBox) {
 	b.may["stopped"] = true
 	b.leave()
 	if w.call(e2e.Call{Method: "POST", Path: "/sandboxes/" + b.name + "/stop"}, http.StatusOK, nil) {
-		b.may, b.mayHave = set("stopped"), false
+		b.may = set("stopped")
+		b.left()
 	}
 }
 
@@ -306,6 +307,9 @@ func (w *worker) openSession(b *modelBox) bool {
 	case a.Code != http.StatusCreated && !(a.Code == http.StatusConflict && b.mayHave):
 		w.t.Errorf("%s: begin a session: %d %s", b.name, a.Code, a.Text)
 		return false
+	}
+	if a.Code == http.StatusCreated {
+		b.variable = set("")
 	}
 	b.session, b.opening = true, ""
 	return true
