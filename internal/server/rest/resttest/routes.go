@@ -41,8 +41,8 @@ func json(body string) Request { return Request{Type: "application/json", Body: 
 // behind, in a label, a session or a file.
 var InSandbox = map[string]Request{
 	"GET ": {}, "PATCH ": json(`{"labels":{"a":"taken"}}`), "DELETE ": {}, "POST /start": {}, "POST /stop": {},
-	"GET /stats": {}, "GET /isolation": {}, "GET /events": {}, "GET /network": {}, "PUT /network": {}, "GET /network/log": {},
-	"POST /network/requests/{request}": {}, "POST /packages/pip": {},
+	"GET /stats": {}, "GET /isolation": {}, "GET /events": {}, "GET /network": {}, "PUT /network": json(`{"allow":["taken.example"]}`), "GET /network/log": {},
+	"POST /network/requests/{request}": json(`{"decision":"allow"}`), "POST /packages/pip": {},
 	"POST /execute": json(`{"command":"echo taken >taken"}`), "POST /execute/stream": json(`{"command":"echo taken >taken"}`),
 	"GET /execs": {}, "GET /execs/{exec}": {}, "GET /execs/{exec}/output": {}, "POST /execs/{exec}/wait": {Query: "timeout=1"},
 	"POST /execs/{exec}/resize": json(`{"cols":80,"rows":24}`), "POST /execs/{exec}/signal": json(`{"signal":"KILL"}`),
