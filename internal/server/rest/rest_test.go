@@ -17,9 +17,9 @@ import (
 	"go.uber.org/goleak"
 
 	"agentbox/internal/audit"
-	"agentbox/internal/egress/journal"
 	"agentbox/internal/auth"
 	"agentbox/internal/auth/authtest"
+	"agentbox/internal/egress/journal"
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
