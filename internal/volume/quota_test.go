@@ -66,10 +66,12 @@ func TestQuota(t *testing.T) {
 			t.Errorf("%d bytes went into %s, which may have %d", n, dir, volume.MinSize)
 		}
 		must(t, os.Remove(filepath.Join(dir, "full")))
-		err = nil
-		for i := 0; i < 5000 && err == nil; i++ {
-			err = os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o644)
-		}
+		err := volume.Bounded(func() (err error) {
+			for i := 0; i < 5000 && err == nil; i++ {
+				err = os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o644)
+			}
+			return err
+		})
 		if !errors.Is(err, unix.EDQUOT) && !errors.Is(err, unix.ENOSPC) {
 			t.Errorf("5000 files in %s: %v", dir, err)
 		}
@@ -97,19 +99,20 @@ func TestQuota(t *testing.T) {
 // fill writes until there is no more space, and returns how many bytes went in.
 func fill(t *testing.T, path string) (n int64) {
 	t.Helper()
-	f, err := os.Create(path)
-	if errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.ENOSPC) {
-		return 0
-	}
-	must(t, err)
-	for n < 4*volume.MinSize {
-		m, err := f.Write(make([]byte, 64<<10))
-		n += int64(m)
-		if err != nil {
-			break
+	full := func(err error) bool { return errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.ENOSPC) }
+	err := volume.Bounded(func() error {
+		f, err := os.Create(path)
+		for err == nil && n < 4*volume.MinSize {
+			var m int
+			m, err = f.Write(make([]byte, 64<<10))
+			n += int64(m)
 		}
-	}
-	if err := f.Close(); err != nil && !errors.Is(err, unix.EDQUOT) {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+		return err
+	})
+	if err != nil && !full(err) {
 		t.Error(err)
 	}
 	return n
