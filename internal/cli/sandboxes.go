@@ -53,6 +53,7 @@ type sandboxWish struct {
 	OnIdle      string            `json:"on_idle,omitempty"`
 	Volumes     []volumeWish      `json:"volumes,omitempty"`
 	TenantID    string            `json:"tenant_id,omitempty"`
+	Network     *networkWish      `json:"network,omitempty"`
 }
 
 // sandboxCommands act on the sandboxes of a server.
@@ -82,6 +83,7 @@ func (a *App) sandboxCommands() []*cobra.Command {
 func (a *App) createCommand() *cobra.Command {
 	var n sandboxWish
 	var env, volumes []string
+	var out networkWish
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "create [IMAGE]",
@@ -92,6 +94,7 @@ is over. A command in a sandbox that is gone afterwards is agentbox run, which n
 server.`,
 		Example: `  agentbox create --name dev --memory 1g
   agentbox create small --label team=a --lifetime 1h
+  agentbox create --allow python --allow api.example.com
   agentbox exec "$(agentbox create)" -- uname -a`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -102,6 +105,9 @@ server.`,
 			if n.Volumes, err = volumeWishes(volumes); err != nil {
 				return err
 			}
+			if out.Mode != "" || len(out.Allow) > 0 || out.Resolver {
+				n.Network = &out
+			}
 			return a.create(cmd, &n, asJSON)
 		},
 	}
@@ -109,6 +115,8 @@ server.`,
 	fl := cmd.Flags()
 	fl.StringArrayVarP(&env, "env", "e", nil, "set an environment variable, `NAME=VALUE`, or NAME to pass on this one's value (repeatable)")
 	fl.StringArrayVar(&volumes, "volume", nil, "a volume and where it is to be, `NAME:PATH[:ro]` (repeatable)")
+	fl.StringVar(&out.Mode, "network", "", "none, allowlist or full (default: allowlist with --allow, else none)")
+	out.addAllow(cmd)
 	fl.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -286,3 +286,37 @@ except requests.exceptions.ProxyError as e: print("refused:", "403" in str(e))'`
 		t.Errorf("the last record is %v", last)
 	}
 }
+
+// TestNetworkByCommands: the command line makes, changes and shows networks.
+func TestNetworkByCommands(t *testing.T) {
+	t.Parallel()
+	out := newLab(t)
+	d := StartDaemon(t, "--egress-allow-ranges", "127.0.0.0/8")
+	must := func(args ...string) string {
+		t.Helper()
+		o := d.Run(args...)
+		if o.Code != 0 {
+			t.Fatalf("%q: %+v", args, o)
+		}
+		return o.Stdout
+	}
+	must("create", "--name", "net", "--allow", "python", "--allow", "api.example.com")
+	want(t, "policy", must("egress", "policy", "net"), "network: allowlist\n  python\n  api.example.com\n")
+	want(t, "denied", must("exec", "net", "--", "sh", "-c", curl(out.URL)), "Host not allowed")
+	want(t, "what was denied", must("egress", "policy", "net"), "r1        "+out.Addr)
+	must("egress", "allow", "net", "r1", "b.example.com")
+	want(t, "allowed", must("exec", "net", "--", "sh", "-c", curl(out.URL+"/a")), "hello from /a")
+	must("egress", "deny", "net", "python", "--cut")
+	want(t, "changed", must("egress", "policy", "net"), "network: allowlist\n  api.example.com\n  "+out.Addr+"\n  b.example.com\n")
+	if o := d.Run("egress", "deny", "net", "python"); o.Code != 125 || !strings.Contains(o.Stderr, "not on the list") {
+		t.Errorf("denied twice: %+v", o)
+	}
+	must("egress", "policy", "net", "--mode", "none")
+	want(t, "no network", must("egress", "policy", "net"), "network: none\n")
+	log := must("egress", "log", "net")
+	want(t, "log", log, "denied    "+out.Addr)
+	want(t, "log", log, "allowed   "+out.Addr)
+	if o := d.Run("create", "--allow", "not a host"); o.Code != 125 || !strings.Contains(o.Stderr, "network.allow[0]") {
+		t.Errorf("a host that is none: %+v", o)
+	}
+}
