@@ -155,11 +155,11 @@ func isDuration(v string) error {
 	return err
 }
 
-// noNetwork refuses what this version can't give.
+// noNetwork refuses to give all sandboxes a network.
 func noNetwork(v string) error {
 	on, err := (&option{key: "the value", kind: boolean}).parseBool(v)
 	if err == nil && on {
-		err = errors.New("this version gives sandboxes no network")
+		err = errors.New("a sandbox has a network only when the request for it asks for one")
 	}
 	return err
 }

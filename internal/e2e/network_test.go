@@ -217,10 +217,10 @@ func TestNetworkOfServer(t *testing.T) {
 	d := StartDaemon(t)
 	c := d.Admin()
 	for body, part := range map[string]string{
-		`{"network":{"mode":"full"}}`:                                     "egress.full",
-		`{"network":{"allow":["not a host"]}}`:                            "network.allow[0]",
-		`{"network":{"mode":"none","allow":["a.example"]}}`:               "network.allow",
-		`{"network_enabled":true,"network":{"mode":"none"}}`:              "network_enabled",
+		`{"network":{"mode":"full"}}`:                                      "egress.full",
+		`{"network":{"allow":["not a host"]}}`:                             "network.allow[0]",
+		`{"network":{"mode":"none","allow":["a.example"]}}`:                "network.allow",
+		`{"network_enabled":true,"network":{"mode":"none"}}`:               "network_enabled",
 		`{"network":{"mode":"allowlist","allow":["10.0.0.1","nonsense"]}}`: "network.allow[1]",
 	} {
 		if a := c.Send("POST", api+"/sandboxes", body); !a.Refused() || !strings.Contains(a.Text, part) {

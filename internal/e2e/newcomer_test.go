@@ -156,7 +156,11 @@ func TestReadmeInOrder(t *testing.T) {
 		"curl -sS", "curl -sS --fail-with-body", "-o data.tar.gz", "-o "+filepath.Join(site, "data.tar.gz"), "./site/.", site+"/.", "-p 8080:8000 --", Image+" --")
 	script := []string{"shopt -s expand_aliases", "trap 'kill $(jobs -p) || true; wait' EXIT"}
 	copied := 0
-	for _, line := range append(readmeStart(t), append(documentedLines(t, "README.md", "The server"), documentedLines(t, "README.md", "Volumes")...)...) {
+	lines := readmeStart(t)
+	for _, section := range []string{"The server", "Network", "Volumes"} {
+		lines = append(lines, documentedLines(t, "README.md", section)...)
+	}
+	for _, line := range lines {
 		line, _, _ = strings.Cut(line, "  # ")
 		switch {
 		case strings.HasPrefix(line, "bin/agentbox run --name "): // in a terminal of its own
@@ -172,7 +176,7 @@ func TestReadmeInOrder(t *testing.T) {
 	if copied != 1 || len(script) < 60 {
 		t.Errorf("the README has other lines: %d\n%s", len(script), strings.Join(script, "\n"))
 	}
-	if out := shell(t, script, ""); !strings.Contains(out, "kept") || !strings.Contains(out, `"output":"42\n"`) {
+	if out := shell(t, script, ""); !strings.Contains(out, "kept") || !strings.Contains(out, "network: allowlist\n") || !strings.Contains(out, `"output":"42\n"`) {
 		t.Errorf("it says\n%s", out)
 	}
 }
