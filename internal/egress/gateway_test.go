@@ -1,0 +1,114 @@
+package egress_test
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/containerd/errdefs"
+
+	"agentbox/internal/egress"
+	"agentbox/internal/sandbox"
+)
+
+// gateway is one whose sandboxes reach the lab.
+func (l *lab) gateway(full bool) *egress.Gateway {
+	g := egress.NewGateway(egress.GatewayOptions{Proxy: l.proxy(), Full: full})
+	l.t.Cleanup(func() { g.Close() })
+	return g
+}
+
+func allowing(hosts ...string) sandbox.Network { return sandbox.Network{Allow: hosts} }
+
+// TestGateway: a sandbox has one way, whose network changes; what it was denied is
+// asked of the gateway, and with the sandbox all of it ends.
+func TestGateway(t *testing.T) {
+	l := newLab(t)
+	l.serve(allowedAddr, 2222, echo)
+	g := l.gateway(false)
+	way := g.Open("a", "o", allowing("allowed.test:2222"))
+	if again := g.Open("a", "o", allowing("allowed.test:2222")); again != way {
+		t.Error("a second way of the same sandbox")
+	}
+	addr := l.accept(func(ctx context.Context, c net.Conn) { way.Proxy(ctx, c) })
+	p := connectTo(t, addr)
+	if resp, _ := p.ask("CONNECT allowed.test:2222 HTTP/1.1\r\n\r\n"); resp.StatusCode != 200 {
+		t.Fatal(resp.Status)
+	}
+	p.send("ping")
+	if got := p.read(4); got != "ping" {
+		t.Fatalf("got %q", got)
+	}
+	if out, in := g.Transferred("a"); out != 4 || in != 4 {
+		t.Errorf("%d bytes went out, %d came in", out, in)
+	}
+	if !way.MayResolve(t.Context(), "allowed.test") || way.MayResolve(t.Context(), "evil.test") {
+		t.Error("names that may be resolved are others")
+	}
+
+	if resp, _ := connectTo(t, addr).ask("CONNECT evil.test:2222 HTTP/1.1\r\n\r\n"); resp.StatusCode != 403 {
+		t.Error(resp.Status)
+	}
+	asked := g.Requests("a")
+	if len(asked) != 1 || asked[0].Host != "evil.test" || asked[0].Port != 2222 || asked[0].Count != 1 {
+		t.Fatalf("requests: %+v", asked)
+	}
+	if err := g.Dismiss("a", asked[0].ID); err != nil || len(g.Requests("a")) != 0 {
+		t.Errorf("dismiss: %v", err)
+	}
+	for _, uid := range []string{"a", "unknown"} {
+		if err := g.Dismiss(uid, asked[0].ID); !errdefs.IsNotFound(err) {
+			t.Errorf("dismiss what is not there, of %s: %v", uid, err)
+		}
+	}
+
+	if err := g.Set("a", allowing("evil.test"), false); err != nil {
+		t.Error(err)
+	}
+	if resp, _ := connectTo(t, addr).ask("CONNECT allowed.test:2222 HTTP/1.1\r\n\r\n"); resp.StatusCode != 403 {
+		t.Errorf("taken off the list: %s", resp.Status)
+	}
+	p.send("ping")
+	if got := p.read(4); got != "ping" {
+		t.Errorf("a connection that is not to be cut: %q", got)
+	}
+	g.Shut("a")
+	if got, err := p.rest(); err == nil {
+		t.Errorf("after the sandbox's end the connection ends with %q and no reset", got)
+	}
+	if out, in := g.Transferred("a"); out != 0 || in != 0 || g.Requests("a") != nil {
+		t.Error("something is left of the sandbox")
+	}
+	g.Shut("a")
+	if err := g.Set("a", allowing("evil.test"), true); err != nil {
+		t.Errorf("set what a sandbox that does not run may reach: %v", err)
+	}
+}
+
+// TestGatewayBounds: full is what the operator allows; a network that is not
+// allowed any more leads nowhere.
+func TestGatewayBounds(t *testing.T) {
+	l := newLab(t)
+	l.serve(allowedAddr, 2222, echo)
+	full := sandbox.Network{Mode: sandbox.NetworkFull}
+	open, narrow := l.gateway(true), l.gateway(false)
+	if err := open.Check(full); err != nil || open.Default().Mode != sandbox.NetworkFull {
+		t.Errorf("full where it is allowed: %v, %+v", err, open.Default())
+	}
+	if err := narrow.Check(full); !errdefs.IsPermissionDenied(err) {
+		t.Errorf("full where it is not allowed: %v", err)
+	}
+	if err := narrow.Check(narrow.Default()); err != nil || narrow.Default().Mode != sandbox.NetworkAllowlist {
+		t.Errorf("the default: %v, %+v", err, narrow.Default())
+	}
+	if err := narrow.Check(allowing("not a host")); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("nonsense: %v", err)
+	}
+	for g, want := range map[*egress.Gateway]int{open: 200, narrow: 403} {
+		way := g.Open("a", "o", full) // as it was recorded under another configuration
+		addr := l.accept(func(ctx context.Context, c net.Conn) { way.Proxy(ctx, c) })
+		if resp, _ := connectTo(t, addr).ask("CONNECT allowed.test:2222 HTTP/1.1\r\n\r\n"); resp.StatusCode != want {
+			t.Errorf("%s, want %d", resp.Status, want)
+		}
+	}
+}
