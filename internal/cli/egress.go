@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -108,7 +109,12 @@ With --mode or --allow, set it: what it was before is gone.`,
 			if err != nil {
 				return err
 			}
-			if fl := cmd.Flags(); fl.Changed("mode") || fl.Changed("allow") || fl.Changed("resolver") {
+			fl := cmd.Flags()
+			set := fl.Changed("mode") || fl.Changed("allow")
+			if !set && (fl.Changed("resolver") || fl.Changed("cut")) {
+				return errors.New("--resolver and --cut go with --mode or --allow, which say all that it may reach from now on")
+			}
+			if set {
 				if err := r.call(cmd.Context(), http.MethodPut, inSandbox(args[0], "network"), n, nil); err != nil {
 					return err
 				}

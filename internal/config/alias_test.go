@@ -161,7 +161,7 @@ VNC_password = "secret"
 		t.Errorf("beside its own name: %v", err)
 	}
 	for content, want := range map[string]string{
-		"[sandbox]\nnetwork_enabled = true":  "no network",
+		"[sandbox]\nnetwork_enabled = true":  "asks for one",
 		"[sandbox]\nuse_sandbox = \"maybe\"": "sandbox.use_sandbox",
 		"[sandbox]\nmemory_limit = true":     "sandbox.memory_limit must be of type: size",
 		"[sandbox]\ncpu_limit = \"two\"":     "sandbox.cpu_limit",

@@ -1,7 +1,8 @@
 package egress
 
 import (
-	"fmt"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +13,7 @@ import (
 // Request is a host that a sandbox asked for and was denied: somebody may allow
 // it. The sandbox is not told when; it asks again.
 type Request struct {
-	ID          string // unique in its session
+	ID          string // by the target
 	Target      policy.Target
 	First, Last time.Time
 	Count       int
@@ -25,7 +26,13 @@ const maxAsks = 64
 type asks struct {
 	mu   sync.Mutex
 	open []Request
-	last int
+}
+
+// requestID names a target, so that who decides on an id decides on what was seen
+// under it, whatever was asked for since.
+func requestID(t policy.Target) string {
+	sum := sha256.Sum256([]byte(t.String()))
+	return "r" + hex.EncodeToString(sum[:8])
 }
 
 // add notes that a target was denied.
@@ -41,8 +48,7 @@ func (a *asks) add(t policy.Target) {
 	if len(a.open) >= maxAsks {
 		return
 	}
-	a.last++
-	a.open = append(a.open, Request{ID: fmt.Sprintf("r%d", a.last), Target: t, First: now, Last: now, Count: 1})
+	a.open = append(a.open, Request{ID: requestID(t), Target: t, First: now, Last: now, Count: 1})
 }
 
 func (a *asks) list() []Request {

@@ -93,6 +93,8 @@ type upstream struct {
 	watch    *watchdog
 	addr     netip.AddrPort
 	up, down atomic.Int64
+	// spare lets the connection outlive the context.
+	spare func() bool
 	// mute: nothing may come before something was sent. The HTTP transport logs
 	// such bytes on the program's own log.
 	mute atomic.Bool
@@ -134,6 +136,12 @@ func (u *upstream) Write(p []byte) (int, error) {
 }
 
 func (u *upstream) CloseWrite() error { return closeWrite(u.Conn) }
+
+// Close ends both directions.
+func (u *upstream) Close() error {
+	u.spare()
+	return u.Conn.Close()
+}
 
 // closeWrite ends one direction, or both if the connection knows only that.
 func closeWrite(c net.Conn) error {

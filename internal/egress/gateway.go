@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -28,6 +29,8 @@ type GatewayOptions struct {
 // number of goroutines may use it.
 type Gateway struct {
 	o GatewayOptions
+
+	ends sync.WaitGroup // ways that are ending
 
 	mu   sync.Mutex
 	ways map[string]*Way // by the sandbox's uid
@@ -101,25 +104,45 @@ func (g *Gateway) Set(uid string, n sandbox.Network, cut bool) error {
 	return nil
 }
 
-// Shut ends all connections of a sandbox and forgets it.
+// Shut ends all connections of a sandbox and forgets it. It does not wait for
+// them: their last moments are the guest's.
 func (g *Gateway) Shut(uid string) {
 	g.mu.Lock()
 	w := g.ways[uid]
 	delete(g.ways, uid)
 	g.mu.Unlock()
 	if w != nil {
-		w.session.Close()
+		g.end(w)
 	}
 }
 
-// Close ends all connections.
+// end lets a way end by itself.
+func (g *Gateway) end(w *Way) {
+	w.session.End()
+	g.ends.Go(w.session.Close)
+}
+
+// closeTime is how long Close waits for connections to be recorded.
+const closeTime = 2 * time.Second
+
+// Close ends all connections. Those whose guest does not let go of them are not
+// waited for.
 func (g *Gateway) Close() error {
 	g.mu.Lock()
 	ways := g.ways
 	g.ways = map[string]*Way{}
 	g.mu.Unlock()
 	for _, w := range ways {
-		w.session.Close()
+		g.end(w)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		g.ends.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(closeTime):
 	}
 	return nil
 }

@@ -2,8 +2,11 @@ package egress_test
 
 import (
 	"context"
+	"io"
 	"net"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -111,4 +114,60 @@ func TestGatewayBounds(t *testing.T) {
 			t.Errorf("%s, want %d", resp.Status, want)
 		}
 	}
+}
+
+// stuck is a connection to a guest that takes nothing and never ends.
+type stuck struct {
+	net.Conn
+	writing, released chan struct{}
+	once              sync.Once
+}
+
+func (c *stuck) wait() error {
+	c.once.Do(func() { close(c.writing) })
+	<-c.released
+	return net.ErrClosed
+}
+func (c *stuck) Write([]byte) (int, error) { return 0, c.wait() }
+func (c *stuck) Close() error              { return c.wait() }
+
+// TestGatewayDoesNotWait: a guest that holds its connections holds up neither the
+// end of its sandbox nor the daemon's, and the server's end is closed at once.
+func TestGatewayDoesNotWait(t *testing.T) {
+	l := newLab(t)
+	gone := make(chan struct{})
+	l.serve(allowedAddr, 2222, func(c net.Conn) {
+		defer close(gone)
+		_, _ = c.Write([]byte("banner"))
+		_, _ = io.Copy(io.Discard, c)
+	})
+	g := l.gateway(false)
+	way := g.Open("a", "o", allowing("allowed.test:2222"))
+	near, far := net.Pipe()
+	defer near.Close()
+	c := &stuck{Conn: far, writing: make(chan struct{}), released: make(chan struct{})}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		way.Proxy(context.Background(), c)
+	}()
+	if _, err := near.Write([]byte("CONNECT allowed.test:2222 HTTP/1.1\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	<-c.writing
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		g.Shut("a")
+		g.Close()
+	}()
+	for _, ended := range []chan struct{}{returned, gone} {
+		select {
+		case <-ended:
+		case <-time.After(wait):
+			t.Error("it waits for the guest")
+		}
+	}
+	close(c.released)
+	<-served
 }

@@ -21,7 +21,7 @@ type Limits struct {
 	Bytes int64
 }
 
-// DefaultConns is as many as the guest's tunnel has streams.
+// DefaultConns is more than the guest's tunnel carries: 224.
 const DefaultConns = 256
 
 // Timeouts of connections. Zero fields have their default.

@@ -180,13 +180,16 @@ func (c *client) room() *refusal {
 }
 
 // dial connects to a target that was judged. Life is the context in which the
-// connection is used.
+// connection is used: at its end the connection ends at once, whatever the client
+// does.
 func (c *client) dial(ctx, life context.Context, t policy.Target) (*upstream, error) {
 	conn, addr, err := c.p.o.Dialer.Dial(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	return &upstream{Conn: conn, ctx: life, meter: c.s.meter, watch: c.conn.watch, addr: addr}, nil
+	up := &upstream{Conn: conn, ctx: life, meter: c.s.meter, watch: c.conn.watch, addr: addr}
+	up.spare = context.AfterFunc(life, func() { abort(conn) })
+	return up, nil
 }
 
 // open judges and connects.

@@ -89,11 +89,17 @@ func (s *Session) SetPolicy(p *policy.Policy, cut bool) {
 // Close ends all connections and waits until they have ended and are recorded.
 // The session serves no new ones.
 func (s *Session) Close() {
+	s.End()
+	s.tasks.Wait()
+}
+
+// End is Close for those who can't wait: a client that takes nothing holds its
+// connection until its own end of it is closed.
+func (s *Session) End() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.cancel(errClosed)
-	s.tasks.Wait()
 }
 
 // Live reports whether the session was not closed.

@@ -79,7 +79,7 @@ func looksLikeHTTP(b []byte, port uint16) guess {
 	switch {
 	case !isToken(method):
 		return no
-	case spaced && whole && bytes.Contains(rest, []byte("HTTP/2.")) && port != 443:
+	case whole && string(bytes.TrimRight(line, "\r")) == "PRI * HTTP/2.0" && port != 443:
 		return no // HTTP/2 without TLS, for a port that the policy names
 	case spaced && whole && bytes.Contains(bytes.ToUpper(rest), []byte("HTTP/")):
 		return yes

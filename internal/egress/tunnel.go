@@ -25,10 +25,7 @@ type tunnel struct {
 // tunnel joins client and server until both directions have ended, and closes the
 // server's connection.
 func (c *client) tunnel(ctx context.Context, f *flow, up *upstream, v policy.Verdict) {
-	defer context.AfterFunc(ctx, func() {
-		abort(c.conn.Conn)
-		abort(up.Conn)
-	})()
+	defer context.AfterFunc(ctx, func() { abort(c.conn.Conn) })()
 	defer up.Close()
 	t := &tunnel{client: c, f: f, up: up, see: v.SeeRequest}
 	// The server's bytes go at once: in many protocols it is the first to speak.

@@ -122,12 +122,22 @@ func (m *Manager) changeNetwork(ctx context.Context, b *box, cut bool, change fu
 		return err
 	}
 	if err := m.applyNetwork(b.work(ctx), b, before.Network, cut); err != nil {
-		return errors.Join(err, m.save(ctx, b, before, nil), m.applyNetwork(context.WithoutCancel(ctx), b, rec.Network, true))
+		// What takes something away holds on the host, whatever the guest says to it.
+		if !more(before.Network, rec.Network) {
+			m.note(ctx, b, fmt.Errorf("tell the sandbox's agent of its network: %w", err))
+		} else {
+			return errors.Join(err, m.save(ctx, b, before, nil), m.applyNetwork(context.WithoutCancel(ctx), b, rec.Network, true))
+		}
 	}
 	ev := m.event(rec, sandbox.EventUpdate)
 	ev.Reason, ev.Detail = "", "network"
 	m.addEvent(ctx, b, ev)
 	return nil
+}
+
+// more reports whether the agent has to serve more than before.
+func more(before, after sandbox.Network) bool {
+	return after.On() && (!before.On() || after.Resolver && !before.Resolver)
 }
 
 // applyNetwork lets the recorded network of a sandbox hold. The caller holds b.op.
@@ -181,7 +191,7 @@ func (m *Manager) allowRequested(ctx context.Context, b *box, request string) er
 		if !strings.Contains(host, ".") && !strings.Contains(host, ":") {
 			host += "." // a name of one label would be a preset's
 		}
-		n.Allow = append(slices.Clone(n.Allow), net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(int(all[i].Port))))
+		n.Allow = append(slices.Clone(n.Allow), net.JoinHostPort(host, strconv.Itoa(int(all[i].Port))))
 		return m.network(n)
 	})
 }

@@ -18,11 +18,15 @@ import (
 )
 
 const (
-	// perSecond and burst bound the records of one sandbox: a package manager
-	// makes some hundred requests at once, a program that does its work a few each
-	// second. A flood of one sandbox then takes a day to fill the files.
-	perSecond = 20
+	// perSecond and burst bound the records of one sandbox, of connections that were
+	// allowed and of others each: a package manager makes some hundred requests at
+	// once, a program that does its work a few each second. With texts as long as
+	// maxText a flood of one sandbox takes hours to fill the files.
+	perSecond = 5
 	burst     = 1000
+	// maxText and maxMethod bound what a record has of texts that the sandbox chose.
+	maxText   = 256
+	maxMethod = 32
 	// known is of how many sandboxes it is known how much they recorded.
 	known = 4096
 	// waiting is how many records may wait for the disk.
@@ -45,9 +49,17 @@ type Journal struct {
 
 // flow is what one sandbox records.
 type flow struct {
-	owner   string
-	rate    *rate.Limiter
-	omitted int // since the last record
+	owner           string
+	allowed, others *rate.Limiter // so that denials can't hide what was reached
+	omitted         int           // since the last record
+}
+
+// rate is the one for records of an outcome.
+func (f *flow) rate(o egress.Outcome) *rate.Limiter {
+	if o == egress.Allowed {
+		return f.allowed
+	}
+	return f.others
 }
 
 // Open opens the journal in a directory, which is made if it is not there.
@@ -70,8 +82,10 @@ func (j *Journal) Close() error {
 			j.tell(uid, f)
 		}
 	}
+	if !j.closed {
+		close(j.queue)
+	}
 	j.closed = true
-	close(j.queue)
 	j.mu.Unlock()
 	<-j.done
 	return j.log.Close()
@@ -86,10 +100,10 @@ func (j *Journal) Record(r egress.Record) {
 	}
 	f, ok := j.rates.Get(r.Sandbox)
 	if !ok {
-		f = &flow{owner: r.Owner, rate: rate.NewLimiter(perSecond, burst)}
+		f = &flow{owner: r.Owner, allowed: rate.NewLimiter(perSecond, burst), others: rate.NewLimiter(perSecond, burst)}
 		j.rates.Add(r.Sandbox, f)
 	}
-	if !f.rate.Allow() {
+	if !f.rate(r.Verdict).Allow() {
 		f.omitted++
 		return
 	}
@@ -170,7 +184,7 @@ func encode(r egress.Record) audit.Record {
 	d := map[string]string{"kind": string(r.Kind), "verdict": string(r.Verdict), "port": strconv.Itoa(int(r.Port))}
 	set := func(name, v string) {
 		if v != "" {
-			d[name] = v
+			d[name] = v[:min(len(v), maxText)]
 		}
 	}
 	number := func(name string, v int64) {
@@ -187,7 +201,7 @@ func encode(r egress.Record) audit.Record {
 	set("name", r.Name)
 	set("rule", r.Rule)
 	set("reason", r.Reason)
-	set("method", r.Method)
+	set("method", r.Method[:min(len(r.Method), maxMethod)])
 	set("path", r.Path)
 	number("sent", r.BytesUp)
 	number("received", r.BytesDown)

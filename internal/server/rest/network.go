@@ -3,7 +3,9 @@ package rest
 import (
 	"cmp"
 	"context"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -171,7 +173,9 @@ func (a *API) networkState(ctx context.Context, c sandbox.Caller, sb *sandbox.Sa
 func (a *API) setNetwork(ctx context.Context, c sandbox.Caller, in *setNetwork) (*networkOutput, error) {
 	n := in.Body.network()
 	sb, err := a.Networks.SetNetwork(ctx, c, in.ID, n, in.Body.Cut.Value)
-	a.recordOn(ctx, c, audit.Policy, cmp.Or(sb.UID, in.ID), err, map[string]string{"mode": string(n.Mode), "allow": strings.Join(n.Allow, " ")})
+	a.recordOn(ctx, c, audit.Policy, cmp.Or(sb.UID, in.ID), err, map[string]string{
+		"mode": string(n.Mode), "allow": strings.Join(n.Allow, " "), "resolver": strconv.FormatBool(n.Resolver), "cut": strconv.FormatBool(in.Body.Cut.Value),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -179,12 +183,24 @@ func (a *API) setNetwork(ctx context.Context, c sandbox.Caller, in *setNetwork) 
 }
 
 func (a *API) decideConnection(ctx context.Context, c sandbox.Caller, in *decideInput) (*networkOutput, error) {
+	host := a.requested(ctx, c, in.ID, in.Request)
 	sb, err := a.Networks.Decide(ctx, c, in.ID, in.Request, in.Body.Decision == "allow")
-	a.recordOn(ctx, c, audit.Policy, cmp.Or(sb.UID, in.ID), err, map[string]string{"request": in.Request, "decision": in.Body.Decision})
+	a.recordOn(ctx, c, audit.Policy, cmp.Or(sb.UID, in.ID), err, map[string]string{"request": in.Request, "host": host, "decision": in.Body.Decision})
 	if err != nil {
 		return nil, err
 	}
 	return a.networkState(ctx, c, &sb)
+}
+
+// requested is what a request is for; empty: there is no such request.
+func (a *API) requested(ctx context.Context, c sandbox.Caller, id, request string) string {
+	all, _ := a.Networks.NetworkRequests(ctx, c, id) // who decides is told the error
+	for _, r := range all {
+		if r.ID == request {
+			return net.JoinHostPort(r.Host, strconv.Itoa(int(r.Port)))
+		}
+	}
+	return ""
 }
 
 func (a *API) listConnections(ctx context.Context, c sandbox.Caller, in *connectionsInput) (*connectionsOutput, error) {
