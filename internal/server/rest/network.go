@@ -173,7 +173,7 @@ func (a *API) networkState(ctx context.Context, c sandbox.Caller, sb *sandbox.Sa
 func (a *API) setNetwork(ctx context.Context, c sandbox.Caller, in *setNetwork) (*networkOutput, error) {
 	n := in.Body.network()
 	sb, err := a.Networks.SetNetwork(ctx, c, in.ID, n, in.Body.Cut.Value)
-	a.recordOn(ctx, c, audit.Policy, cmp.Or(sb.UID, in.ID), err, map[string]string{
+	a.recordOn(ctx, c, audit.Policy, a.uid(ctx, c, in.ID, sb), err, map[string]string{
 		"mode": string(n.Mode), "allow": strings.Join(n.Allow, " "), "resolver": strconv.FormatBool(n.Resolver), "cut": strconv.FormatBool(in.Body.Cut.Value),
 	})
 	if err != nil {
@@ -185,7 +185,7 @@ func (a *API) setNetwork(ctx context.Context, c sandbox.Caller, in *setNetwork) 
 func (a *API) decideConnection(ctx context.Context, c sandbox.Caller, in *decideInput) (*networkOutput, error) {
 	host := a.requested(ctx, c, in.ID, in.Request)
 	sb, err := a.Networks.Decide(ctx, c, in.ID, in.Request, in.Body.Decision == "allow")
-	a.recordOn(ctx, c, audit.Policy, cmp.Or(sb.UID, in.ID), err, map[string]string{"request": in.Request, "host": host, "decision": in.Body.Decision})
+	a.recordOn(ctx, c, audit.Policy, a.uid(ctx, c, in.ID, sb), err, map[string]string{"request": in.Request, "host": host, "decision": in.Body.Decision})
 	if err != nil {
 		return nil, err
 	}
