@@ -26,7 +26,6 @@ import (
 // TestF35_TwoDaemons on one data directory: the second one says so, and may
 // come when the first was killed.
 func TestF35_TwoDaemons(t *testing.T) {
-	dir := t.TempDir()
 	if os.Getenv("SERVER_TEST_LOCK") != "" {
 		if _, err := server.Lock(os.Getenv("SERVER_TEST_LOCK")); err != nil {
 			t.Fatal(err)
@@ -35,6 +34,7 @@ func TestF35_TwoDaemons(t *testing.T) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return
 	}
+	dir := t.TempDir() // the other process, which is killed, has none to leave behind
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestF35_TwoDaemons$")
 	cmd.Env = append(os.Environ(), "SERVER_TEST_LOCK="+dir)
 	stdin, err := cmd.StdinPipe()
