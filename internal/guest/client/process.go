@@ -377,4 +377,5 @@ func (p *Process) send(t guest.FrameType, b []byte) error {
 	return nil
 }
 
-var errEnded = errors.New("the command has ended")
+// errEnded is what the caller is told who comes too late.
+var errEnded = fmt.Errorf("the command has ended: %w", errdefs.ErrFailedPrecondition)
