@@ -21,7 +21,7 @@ type Limits struct {
 	Bytes int64
 }
 
-// DefaultConns is more than the guest's tunnel carries: 224.
+// DefaultConns holds where the operator sets none; the guest's tunnel carries 224.
 const DefaultConns = 256
 
 // Timeouts of connections. Zero fields have their default.
