@@ -301,15 +301,11 @@ func (o *outside) serve(w http.ResponseWriter, r *http.Request) {
 		guest.WriteError(w, err)
 		return
 	}
-	conn, rw, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		guest.WriteError(w, err)
+	conn, rw, ok := takeOver(w)
+	if !ok {
 		return
 	}
 	defer conn.Close()
-	if _, err := io.WriteString(conn, switching); err != nil {
-		return
-	}
 	wide := r.URL.Path == guest.PathWideTunnel
 	t, err := guest.NewTunnel(conn, rw.Reader, false, wide)
 	if err != nil {

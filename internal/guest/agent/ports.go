@@ -86,15 +86,11 @@ func (s *ports) serve(w http.ResponseWriter, r *http.Request) {
 		guest.WriteError(w, err)
 		return
 	}
-	conn, rw, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		guest.WriteError(w, err)
+	conn, rw, ok := takeOver(w)
+	if !ok {
 		return
 	}
 	defer conn.Close()
-	if _, err := io.WriteString(conn, switching); err != nil {
-		return
-	}
 	mux, err := guest.NewPortMux(conn, rw.Reader, false)
 	if err != nil {
 		return
@@ -133,15 +129,11 @@ func (s *ports) connect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer c.Close()
-	conn, rw, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		guest.WriteError(w, err)
+	conn, rw, ok := takeOver(w)
+	if !ok {
 		return
 	}
 	defer conn.Close()
-	if _, err := io.WriteString(conn, switching); err != nil {
-		return
-	}
 	// Hijacking freed the request's context of the stream: it ends by the id.
 	stop := context.AfterFunc(ctx, func() {
 		abort(c)

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"bufio"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -20,6 +22,21 @@ const (
 	// batch is how much output is collected before it is written.
 	batch = 128 << 10
 )
+
+// takeOver makes a raw stream of a request's connection, which is then the caller's
+// to close. Without ok the request was answered.
+func takeOver(w http.ResponseWriter) (conn net.Conn, rw *bufio.ReadWriter, ok bool) {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		guest.WriteError(w, err)
+		return nil, nil, false
+	}
+	if _, err := io.WriteString(conn, switching); err != nil {
+		conn.Close()
+		return nil, nil, false
+	}
+	return conn, rw, true
+}
 
 // serveFrames answers /exec and /attach: it takes over the connection, reads
 // the first frame and follows the exec that open makes of it.
