@@ -86,10 +86,10 @@ func TestRetries(t *testing.T) {
 func TestRunsOnce(t *testing.T) {
 	noServer(t)
 	var seen atomic.Int32
-	late := false // the answer breaks after its beginning
+	var late atomic.Bool // the answer breaks after its beginning
 	s := answering(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
 		seen.Add(1)
-		if late {
+		if late.Load() {
 			sends(w)
 		}
 		cutOff(w)
@@ -117,7 +117,7 @@ func TestRunsOnce(t *testing.T) {
 		wantIn(t, got.stderr, "it may have been done all the same")
 		wantIn(t, got.stderr, c.want)
 	}
-	late = true
+	late.Store(true)
 	seen.Store(0)
 	wantIn(t, call(t, "", "exec", "dev", "--", "x").stderr, "it may have been done all the same: see agentbox execs dev")
 	if n := seen.Load(); n != 1 {
