@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
 	"time"
 
 	"agentbox/internal/failpoint"
@@ -134,6 +135,7 @@ func (e *Exec) follow() {
 		e.err = failpoint.ExecEnded.Hit()
 	}
 	close(e.done)
+	runtime.Gosched() // who waits answers first: to count takes as long as that
 	switch {
 	case !e.own: // who started it sees to it
 	case e.err != nil:
