@@ -35,7 +35,46 @@ type flow struct {
 	rec    Record
 	above  *lineage
 	// quiet: the requests in it have records of their own.
-	quiet bool
+	quiet  bool
+	judged judged // under s.mu
+	watch  *openWatch
+}
+
+// judged is by what a flow was allowed, beside its target: what a new policy must
+// allow, too, if the flow is not to be cut.
+type judged struct {
+	// seen: it is a connection whose requests are judged one by one.
+	seen bool
+	// named is the host that was named to an address; its Name may be empty.
+	named policy.Target
+	// Of a request; method is empty otherwise.
+	scheme, method, path string
+}
+
+// note keeps by what the flow is allowed.
+func (f *flow) note(change func(*judged)) {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	change(&f.judged)
+}
+
+// requestsSeen notes that the requests in a connection are judged and recorded one
+// by one.
+func (f *flow) requestsSeen() {
+	f.watch.stop()
+	f.note(func(j *judged) { j.seen = true })
+}
+
+// holds reports whether a policy allows the flow as it is. The caller holds s.mu.
+func (f *flow) holds(p *policy.Policy) bool {
+	v, by := p.Connect(f.target), &f.judged
+	switch {
+	case !v.Allow, by.named.Name != "" && !p.Connect(by.named).Allow:
+		return false
+	case by.method != "":
+		return p.Request(f.target, by.scheme, by.method, by.path).Allow
+	}
+	return !v.SeeRequest || by.seen
 }
 
 // begin enters a flow; it must end. The context ends when the flow is cut.
@@ -53,8 +92,11 @@ func (s *Session) begin(ctx context.Context, kind Kind, t policy.Target) (contex
 	return ctx, f
 }
 
-// refuse notes why the flow ends.
+// refuse notes why the flow ends. Who is denied often waits here for the answer.
 func (f *flow) refuse(r *refusal) {
+	if r.denied {
+		_ = f.s.denials.Wait(f.s.ctx) // an error says that the session ends
+	}
 	f.rec.Verdict, f.rec.Code, f.rec.Reason, f.rec.Status = Failed, r.code, clip(r.Error()), r.status
 	if r.denied {
 		f.rec.Verdict = Denied
@@ -98,6 +140,7 @@ func (f *flow) end(r Recorder) {
 	delete(f.s.flows, f)
 	f.s.mu.Unlock()
 	f.cancel(nil)
+	f.watch.stop()
 	if f.quiet || r == nil {
 		return
 	}

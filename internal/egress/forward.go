@@ -47,8 +47,10 @@ func (w *web) judgeRequest(f *flow, req *http.Request) *refusal {
 	if r := w.room(); r != nil {
 		return r
 	}
+	path := pathOf(req.URL)
+	f.note(func(j *judged) { j.scheme, j.method, j.path = w.scheme, req.Method, path })
 	p := w.s.Policy()
-	v := p.Request(f.target, w.scheme, req.Method, pathOf(req.URL))
+	v := p.Request(f.target, w.scheme, req.Method, path)
 	f.rec.Rule = v.Rule
 	switch {
 	case v.Allow && req.Method == http.MethodTrace && w.scheme == "https":
@@ -142,6 +144,7 @@ func (x *exchange) gotConn(i httptrace.GotConnInfo) {
 	if up, ok := conn.(*upstream); ok {
 		x.up, x.up0, x.dn0 = up, up.up.Load(), up.down.Load()
 		x.f.rec.Addr = up.addr.Addr()
+		x.opened(x.f, up)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/time/rate"
+
 	"agentbox/internal/egress/policy"
 )
 
@@ -27,6 +29,8 @@ type Session struct {
 	policy atomic.Pointer[policy.Policy]
 	meter  *meter
 	asks   asks
+	// denials slows down who asks for what is not allowed.
+	denials *rate.Limiter
 
 	ctx    context.Context // ends with the session
 	cancel context.CancelCauseFunc
@@ -52,7 +56,7 @@ func NewSession(o SessionOptions) *Session {
 	if o.Token == "" {
 		o.Token = o.Sandbox
 	}
-	s := &Session{o: o, meter: newMeter(o.Limits), flows: make(map[*flow]struct{})}
+	s := &Session{o: o, meter: newMeter(o.Limits), denials: rate.NewLimiter(denials, denialsBurst), flows: make(map[*flow]struct{})}
 	s.policy.Store(o.Policy)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
@@ -71,7 +75,7 @@ func (s *Session) Policy() *policy.Policy { return s.policy.Load() }
 func (s *Session) SetPolicy(p *policy.Policy, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.policy.Swap(p)
+	s.policy.Store(p)
 	s.asks.drop(func(t policy.Target) bool { return p.Connect(t).Allow })
 	if !cut {
 		return
@@ -79,7 +83,7 @@ func (s *Session) SetPolicy(p *policy.Policy, cut bool) {
 	// A flow is entered here before it is judged, so each one was either judged
 	// by the new policy or is found here.
 	for f := range s.flows {
-		if policy.Cuts(before, p, f.target) {
+		if !f.holds(p) {
 			f.cancel(errCut)
 		}
 	}

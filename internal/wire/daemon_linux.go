@@ -197,7 +197,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 
 // ready: what can't be recorded is not done, so a daemon that can't record is of
 // little use.
-func (d *daemon) ready(context.Context) error { return d.audit.Err() }
+func (d *daemon) ready(context.Context) error { return errors.Join(d.audit.Err(), d.conns.Err()) }
 
 // operatorImages pulls with the operator's settings for registries.
 type operatorImages struct {
