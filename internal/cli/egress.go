@@ -19,7 +19,7 @@ import (
 type networkWish struct {
 	Mode     string   `json:"mode,omitempty"`
 	Allow    []string `json:"allow,omitempty"`
-	Resolver bool     `json:"resolver,omitempty"`
+	Resolver bool     `json:"resolver"`
 	Cut      bool     `json:"cut,omitempty"`
 }
 
@@ -133,7 +133,7 @@ With --mode or --allow, set it: what it was before is gone.`,
 func (n *networkWish) addAllow(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&n.Allow, "allow", nil, "`HOST` that it may reach: a name, *.name, name:port, range or preset (repeatable; see agentbox egress)")
-	fl.BoolVar(&n.Resolver, "resolver", false, "let programs that take no proxy reach allowed names, too")
+	fl.BoolVar(&n.Resolver, "resolver", true, "let programs that take no proxy reach allowed names, too")
 }
 
 func (a *App) showNetwork(cmd *cobra.Command, r *remote, id string, asJSON bool) error {

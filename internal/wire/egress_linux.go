@@ -31,14 +31,18 @@ func (d *daemon) openEgress(context.Context) (err error) {
 	}
 	d.out = egress.NewGateway(egress.GatewayOptions{
 		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}}),
-		Full:  c.Full, Limits: egress.Limits{Conns: int(c.Connections), BytesPerSecond: c.Rate, Bytes: c.Bytes}, Log: d.hooks.Log,
+		Full:  c.Full, Limits: limitsOf(c), Log: d.hooks.Log,
 	})
 	d.later(d.out.Close)
 	return nil
 }
 
 func newDialer(c *config.Egress) (*dial.Dialer, error) {
-	o := dial.Options{Hosts: c.PrivateHosts}
+	at, err := config.ParseResolver(c.Resolver)
+	if err != nil {
+		return nil, err
+	}
+	o := dial.Options{Hosts: c.PrivateHosts, Resolver: dial.NewResolver(at)}
 	for _, r := range c.AllowRanges {
 		p, err := config.ParseNetwork("egress.allow_ranges", r)
 		if err != nil {
