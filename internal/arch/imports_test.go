@@ -45,7 +45,8 @@ var layers = []struct {
 	{"agentbox/internal/egress/token", nil},
 	{"agentbox/internal/egress/journal", []string{"agentbox/internal/audit", "agentbox/internal/egress", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate"}},
 	{"agentbox/internal/egress", []string{"agentbox/internal/sandbox", "github.com/containerd/errdefs", "agentbox/internal/egress/policy", "agentbox/internal/egress/dial", "agentbox/internal/egress/token", "golang.org/x/time/rate"}},
-	{"agentbox/internal/config", []string{"agentbox/internal/sandbox", "agentbox/internal/nearest", "github.com/BurntSushi/toml", "github.com/spf13/pflag"}},
+	{"agentbox/internal/cabundle", []string{"agentbox/internal/sandbox"}},
+	{"agentbox/internal/config", []string{"agentbox/internal/cabundle", "agentbox/internal/sandbox", "agentbox/internal/nearest", "github.com/BurntSushi/toml", "github.com/spf13/pflag"}},
 	{"agentbox/internal/cleanup", nil},
 	{"agentbox/internal/failpoint", nil},
 	{"agentbox/internal/transfer", nil},
@@ -82,7 +83,7 @@ var layers = []struct {
 	{"agentbox/internal/manager", []string{"agentbox/internal/failpoint", "agentbox/internal/packages", "agentbox/internal/live", "agentbox/internal/volume", "agentbox/internal/ports", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "golang.org/x/sync/errgroup", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/shell", []string{"agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/local", []string{"agentbox/internal/live", "agentbox/internal/runtime", "agentbox/internal/owner", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup"}},
-	{"agentbox/internal/cli", []string{"agentbox/internal/local", "agentbox/internal/packages", "agentbox/internal/config", "agentbox/internal/control", "agentbox/internal/doctor", "agentbox/internal/image", "agentbox/internal/image/oci", "agentbox/internal/owner", "agentbox/internal/ports", "agentbox/internal/transfer", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/runtime", "agentbox/internal/ids", "agentbox/internal/nearest", "agentbox/internal/heartbeat", "github.com/coder/websocket", "github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs", "github.com/spf13/pflag", "github.com/coreos/go-systemd/v22/daemon"}},
+	{"agentbox/internal/cli", []string{"agentbox/internal/cabundle", "agentbox/internal/local", "agentbox/internal/packages", "agentbox/internal/config", "agentbox/internal/control", "agentbox/internal/doctor", "agentbox/internal/image", "agentbox/internal/image/oci", "agentbox/internal/owner", "agentbox/internal/ports", "agentbox/internal/transfer", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/runtime", "agentbox/internal/ids", "agentbox/internal/nearest", "agentbox/internal/heartbeat", "github.com/coder/websocket", "github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs", "github.com/spf13/pflag", "github.com/coreos/go-systemd/v22/daemon"}},
 	// Wiring: may import everything of ours, but not gVisor itself.
 	{"agentbox/internal/wire", []string{"agentbox/internal/..."}},
 	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire", "golang.org/x/sys/unix"}},

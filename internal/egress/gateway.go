@@ -21,6 +21,8 @@ type GatewayOptions struct {
 	Full bool
 	// Limits of each sandbox.
 	Limits Limits
+	// Trust are certificates, DER, that the operator gives to all sandboxes.
+	Trust [][]byte
 	// Log is for the operator. Nil: none.
 	Log *slog.Logger
 }
@@ -177,6 +179,10 @@ func (g *Gateway) Transferred(uid string) (out, in int64) {
 	}
 	return 0, 0
 }
+
+// Trust are the certificates, DER, that a sandbox's programs are to trust besides
+// its image's.
+func (g *Gateway) Trust(string, sandbox.Network) [][]byte { return g.o.Trust }
 
 func (g *Gateway) way(uid string) *Way {
 	g.mu.Lock()

@@ -34,6 +34,9 @@ type Egress interface {
 	Dismiss(uid, request string) error
 	// Transferred are the bytes that went out and came in.
 	Transferred(uid string) (out, in int64)
+	// Trust are the certificates, DER, that a sandbox's programs are to trust
+	// besides its image's.
+	Trust(uid string, n sandbox.Network) [][]byte
 }
 
 // noEgress is a server whose sandboxes have no network.
@@ -52,6 +55,7 @@ func (noEgress) Shut(string)                                        {}
 func (noEgress) Requests(string) []sandbox.NetworkRequest           { return nil }
 func (noEgress) Dismiss(string, string) error                       { return errdefs.ErrNotFound }
 func (noEgress) Transferred(string) (out, in int64)                 { return 0, 0 }
+func (noEgress) Trust(string, sandbox.Network) [][]byte             { return nil }
 
 // DefaultNetwork is that of callers who want one and do not say which.
 func (m *Manager) DefaultNetwork() sandbox.Network { return m.opts.Egress.Default() }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"agentbox/internal/audit"
+	"agentbox/internal/cabundle"
 	"agentbox/internal/config"
 	"agentbox/internal/egress"
 	"agentbox/internal/egress/dial"
@@ -29,9 +30,14 @@ func (d *daemon) openEgress(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	bundle, err := cabundle.Load("egress.ca_bundle", c.CABundle)
+	if err != nil {
+		return err
+	}
 	d.out = egress.NewGateway(egress.GatewayOptions{
 		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}}),
 		Full:  c.Full, Limits: limitsOf(c), Log: d.hooks.Log,
+		Trust: cabundle.Raw(bundle),
 	})
 	d.later(d.out.Close)
 	return nil
