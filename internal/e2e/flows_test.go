@@ -81,7 +81,7 @@ func main() {
 EOS
 GOTOOLCHAIN=local go build -o c c.go`, do: "./c", says: "hello", why: "Host not allowed: flows.test"},
 	{name: "cargo fetch", long: true, setup: install("cargo"), do: "rm -rf r1 && cargo new -q --vcs none r1 && cd r1 && echo 'itoa = \"1\"' >>Cargo.toml && cargo fetch && ls $HOME/.cargo/registry/cache/*", says: "itoa-1",
-		denied: "rm -rf r2 && cargo new -q --vcs none r2 && cd r2 && echo 'ryu = \"1\"' >>Cargo.toml && cargo fetch", why: "403"},
+		denied: "rm -rf r2 && cargo new -q --vcs none r2 && cd r2 && echo 'ryu = \"1\"' >>Cargo.toml && CARGO_NET_RETRY=0 cargo fetch", why: "403"},
 	{name: "Java client", long: true, setup: install("default-jdk-headless") + ` && cat >C.java <<'EOS'
 import java.net.URI;
 import java.net.http.*;
@@ -159,6 +159,17 @@ func TestFlows(t *testing.T) {
 		t.Logf("%-18s allowed in %v", f.name, r.took.Round(time.Millisecond))
 	}
 	t.Logf("%d of %d flows work", done, all)
+	for i, line := range [][]string{{"install", "net", "six"}, {"install", "--with", "npm", "net", "left-pad"}, {"install", "--with", "apt", "net", "tree"}} {
+		if i > 0 && !Soak() {
+			break
+		}
+		if o := d.Run(line...); o.Code != 0 {
+			t.Errorf("agentbox %q: %+v", line, o)
+		}
+	}
+	if r := c.flow("net", "", "python3 -c 'import six'"); r.ExitCode != 0 {
+		t.Errorf("what was installed: %+v", r)
+	}
 
 	c.setNetwork("net", `{"allow":["elsewhere.example"],"cut":true}`)
 	names.wasAsked("")
