@@ -270,7 +270,7 @@ func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeI
 		}
 		return x.answered(ctx, e, &executeOutput{http.StatusAccepted, ExecResult{ExecID: e.ID()}})
 	}
-	go feed(e, stdin, !in.Body.OpenStdin.Value)
+	feed(e, stdin, !in.Body.OpenStdin.Value)
 	res, err := e.Wait(ctx)
 	if err != nil {
 		if cmd.OnDisconnect == sandbox.Keep {
@@ -351,17 +351,19 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// feed copies input, and ends it with eof; a command that does not want it all is
-// no error.
+// feed lets input be copied, if there is any, and ends it with eof; a command that
+// does not want it all is no error.
 func feed(e *manager.Exec, stdin io.Reader, eof bool) {
 	if stdin == nil || e.Again() {
 		return
 	}
-	w := e.Stdin()
-	_, _ = io.Copy(w, stdin)
-	if eof {
-		_ = w.Close()
-	}
+	go func() {
+		w := e.Stdin()
+		_, _ = io.Copy(w, stdin)
+		if eof {
+			_ = w.Close()
+		}
+	}()
 }
 
 // feedDetached gives a command that nobody follows its input. Pipes take 64 KiB
