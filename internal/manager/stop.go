@@ -179,7 +179,7 @@ func nextEpoch(sb *sandbox.Sandbox) { sb.Epoch++ }
 func (m *Manager) config(sb *sandbox.Sandbox, way client.Tunnel) live.Config {
 	return live.Config{
 		Limits: sb.Limits, User: sb.User, Workdir: sb.Workdir, Env: sb.Env, Execs: m.policy.Execs,
-		Tunnel: way, Resolver: sb.Network.Resolver,
+		Tunnel: way, Resolver: sb.Network.Resolver, Trust: m.trust(sb),
 	}
 }
 

@@ -63,6 +63,7 @@ func (a *API) createSandbox(ctx context.Context, c sandbox.Caller, in *createInp
 	}
 	details := map[string]string{"image": r.Image, "name": r.Name, "network": string(r.Network.Mode)}
 	addList(details, "allow", r.Network.Allow)
+	addList(details, "intercept", r.Network.Intercept)
 	a.recordOn(ctx, c, audit.Create, sb.UID, err, details)
 	if err != nil {
 		return nil, err
