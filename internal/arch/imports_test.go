@@ -103,7 +103,7 @@ var testRows = map[string][]string{
 	"agentbox/internal/image":          {"agentbox/internal/egress/dial", "agentbox/internal/image/erofs/erofstest", "github.com/google/go-containerregistry/pkg/..."},
 	"agentbox/internal/egress/dial":    {"golang.org/x/net/dns/dnsmessage"},
 	"agentbox/internal/egress":         {"github.com/coder/websocket", "agentbox/internal/egress/mint"},
-	"agentbox/internal/e2e":            {"golang.org/x/net/dns/dnsmessage", "github.com/google/go-containerregistry/pkg/...", "modernc.org/sqlite"},
+	"agentbox/internal/e2e":            {"golang.org/x/net/dns/dnsmessage", "github.com/google/go-containerregistry/pkg/...", "github.com/vishvananda/netlink", "modernc.org/sqlite"},
 	"agentbox/internal/live":           {"agentbox/internal/runtime/fake"},
 	"agentbox/internal/local":          {"agentbox/internal/runtime/fake", "agentbox/internal/transfer"},
 	"agentbox/internal/manager":        {"agentbox/internal/runtime/fake", "agentbox/internal/store", "modernc.org/sqlite"},

@@ -111,7 +111,7 @@ type Egress struct {
 	CABundle     string   `key:"ca_bundle" doc:"Certificates of authorities that programs in sandboxes trust besides those of their image: the path of a PEM file, or system for this machine's own. It is read when the server starts. Empty: none."`
 	Connections  int64    `key:"connections" default:"224" min:"1" doc:"Connections of one sandbox that are open at the same time; a sandbox has 224 at most."`
 	Rate         int64    `key:"rate" unit:"size" default:"0" doc:"Bytes per second of one sandbox, in each direction. 0 = no limit."`
-	Bytes        int64    `key:"bytes" unit:"size" default:"0" doc:"Bytes of one sandbox in both directions, while it runs. 0 = no limit."`
+	Bytes        int64    `key:"bytes" unit:"size" default:"0" doc:"Bytes of one sandbox in both directions, while it runs; counted anew when the server starts. 0 = no limit."`
 	LogFile      int64    `key:"log_file" unit:"size" default:"16m" min:"65536" doc:"Size at which a new file of the log of connections is begun."`
 	LogFiles     int64    `key:"log_files" default:"16" min:"2" doc:"Files of that log that are kept; the oldest goes first."`
 }

@@ -226,7 +226,7 @@ func TestB156_NoProxy(t *testing.T) {
 	t.Parallel()
 	l := sharedLab(t)
 	c := l.Admin()
-	c.Create(`{"name":"b156","network":{"allow":["allowed.test"]}}`)
+	c.Create(`{"name":"b156","network":{"allow":["allowed.test"],"resolver":false}}`)
 	began := time.Now()
 	got := c.Sh("b156", "unset $(env | grep -io '^[a-z_]*proxy'); curl -sS -m 5 http://allowed.test/ 2>&1; curl -sS -m 5 http://"+labAllowed+"/ 2>&1")
 	if took := time.Since(began); took > time.Second+Slack() || strings.Contains(got, "lab:") || !strings.Contains(got, "curl: (6)") || !strings.Contains(got, "curl: (7)") {
