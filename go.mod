@@ -3,6 +3,8 @@ module agentbox
 go 1.26.3
 
 require (
+	connectrpc.com/connect/v2 v2.0.2
+	connectrpc.com/grpcreflect/v2 v2.0.0
 	github.com/BurntSushi/toml v1.6.0
 	github.com/coder/websocket v1.8.15
 	github.com/containerd/errdefs v1.0.0
@@ -30,8 +32,6 @@ require (
 )
 
 require (
-	connectrpc.com/connect/v2 v2.0.2 // indirect
-	connectrpc.com/grpcreflect/v2 v2.0.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff v2.2.1+incompatible // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect

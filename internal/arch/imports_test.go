@@ -87,8 +87,8 @@ var layers = []struct {
 	// Wiring: may import everything of ours, but not gVisor itself.
 	{"agentbox/internal/wire", []string{"agentbox/internal/..."}},
 	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire", "golang.org/x/sys/unix"}},
-	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "github.com/coder/websocket", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
-	{"agentbox/internal/bench", []string{"agentbox/internal/...", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "github.com/coder/websocket", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/bench", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/arch", nil},
 }
 
