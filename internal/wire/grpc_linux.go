@@ -3,7 +3,7 @@ package wire
 import (
 	"cmp"
 
-	"agentbox/internal/egress/policy"
+	presets "agentbox/internal/egress/policy"
 	"agentbox/internal/image"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server/rpc"
@@ -18,7 +18,7 @@ const (
 
 // session is what sessions of gRPC have whose caller does not say.
 func (d *daemon) session() rpc.Session {
-	hosts, _ := policy.Preset("default")
+	hosts, _ := presets.Preset("default")
 	l := d.cfg.Limits
 	s := rpc.Session{
 		Image: d.cfg.GRPC.Image, Hosts: hosts,
