@@ -480,3 +480,56 @@ func TestX17SessionsOutliveTheServer(t *testing.T) {
 		t.Errorf("made anew: %v", again)
 	}
 }
+
+// TestG23PipInstall: what is needed first, what may be named, and an installation from
+// what the sandbox itself has.
+func TestG23PipInstall(t *testing.T) {
+	c := sharedRPCs(t)
+	install := func(id string, packages ...string) *sandboxv1.ExecResponse {
+		t.Helper()
+		a, err := c.PipInstall(t.Context(), &sandboxv1.PipInstallRequest{SessionId: id, Packages: packages})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	index := defaultHosts(t)[:2]
+	for _, hosts := range [][]string{{"example.com"}, index[:1]} {
+		id := c.session(&sandboxv1.CreateSessionRequest{AllowedHosts: hosts}).GetSessionId()
+		want := "pip install requires " + index[0] + " and " + index[1] + " in allowed_hosts"
+		if a := install(id, "requests"); a.GetExitCode() != -1 || a.GetStderr() != want || a.GetTimedOut() {
+			t.Errorf("with %q: %v", hosts, a)
+		}
+	}
+	id := c.plain()
+	for _, p := range []string{"-r x", "--index-url=y", "https://a.example/x.whl", "a @ https://a.example/x", "a; python_version<'3'", "a b", "a==1+cu118", "", "a\n", "../a", "."} {
+		if a := install(id, "fine", p); a.GetExitCode() != -1 || a.GetStderr() != "Invalid package specifier: "+p {
+			t.Errorf("%q: %v", p, a)
+		}
+	}
+	up, err := c.UploadFile(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(wheel(t))
+	if err == nil {
+		err = up.Send(&sandboxv1.UploadFileRequest{SessionId: id, Path: "x-1.0-py3-none-any.whl", Data: b})
+	}
+	if err == nil {
+		_, err = up.CloseAndReceive()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.want(id, "", `mkdir -p ~/.config/pip && printf '[global]\nno-index = true\nfind-links = /workspace\n' >~/.config/pip/pip.conf`)
+	if a := install(id, "x>=0.5,<2"); a.GetExitCode() != 0 {
+		t.Errorf("a good one: %v", a)
+	}
+	c.want(id, "42\n", "python3 -c 'import x; print(x.y)'")
+	if a := install(id); a.GetExitCode() <= 0 || a.GetStderr() == "" {
+		t.Errorf("no package at all: %v", a)
+	}
+	if a := install("none", "x"); a.GetExitCode() != -1 || a.GetStderr() != "Session not found" {
+		t.Errorf("in no session: %v", a)
+	}
+}

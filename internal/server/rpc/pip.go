@@ -2,25 +2,37 @@ package rpc
 
 import (
 	"context"
+	"errors"
+	"strings"
 
-	"connectrpc.com/connect/v2"
-
+	"agentbox/internal/audit"
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
+	"agentbox/internal/guest/client"
+	"agentbox/internal/packages"
 	"agentbox/internal/sandbox"
+	"agentbox/internal/server/doors"
 )
 
-// Packages installs packages in sandboxes.
-type Packages interface {
-	// PipInstall installs Python packages for the sandbox's user.
-	PipInstall(ctx context.Context, c sandbox.Caller, id string, packages []string) (*sandbox.Result, error)
-}
-
-// PipInstall installs Python packages.
+// PipInstall installs Python packages for the sandbox's user.
 func (s *service) PipInstall(ctx context.Context, q *sandboxv1.PipInstallRequest) (*sandboxv1.ExecResponse, error) {
-	if s.Packages == nil {
-		return nil, connect.NewError(connect.CodeUnimplemented, "this server installs no packages")
+	c := caller(ctx)
+	pip, _ := packages.Find("pip") // which there is
+	e, err := s.Sandboxes.Install(ctx, c, q.GetSessionId(), pip, q.GetPackages(), client.Output{})
+	details := map[string]string{"command": "pip install " + strings.Join(q.GetPackages(), " ")}
+	if err == nil {
+		details["exec_id"] = e.ID()
 	}
-	res, err := s.Packages.PipInstall(ctx, caller(ctx), q.GetSessionId(), q.GetPackages())
+	doors.Record(ctx, s.Audit, c, audit.Exec, s.uid(ctx, c, q.GetSessionId()), doors.GuestError(err), details)
+	var refused *packages.RefusedError
+	if errors.As(err, &refused) {
+		return &sandboxv1.ExecResponse{ExitCode: -1, Stderr: refused.Error()}, nil
+	}
+	var res *sandbox.Result
+	if err == nil {
+		if res, err = e.Wait(ctx); err != nil {
+			_ = e.Detach() // it goes on without its client
+		}
+	}
 	if err != nil {
 		return failedExec(ctx, err)
 	}

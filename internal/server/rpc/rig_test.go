@@ -145,6 +145,7 @@ func (outside) Shut(string)                                        {}
 func (outside) Requests(string) []sandbox.NetworkRequest           { return nil }
 func (outside) Dismiss(string, string) error                       { return nil }
 func (outside) Transferred(string) (out, in int64)                 { return 0, 0 }
+func (outside) Trust(string, sandbox.Network) [][]byte             { return nil }
 
 // protocols are the ways to speak to the door.
 var protocols = map[string][]connecthttp.Option{

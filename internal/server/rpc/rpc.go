@@ -19,6 +19,7 @@ import (
 	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/manager"
+	"agentbox/internal/packages"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
 )
@@ -38,6 +39,7 @@ type Sandboxes interface {
 	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) (sandbox.Page, error)
 	Exec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, stdin io.Reader, key string) (*sandbox.Result, error)
 	StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, key string) (*manager.Exec, error)
+	Install(ctx context.Context, c sandbox.Caller, id string, with packages.Tool, names []string, out client.Output) (*manager.Exec, error)
 	Acquire(ctx context.Context, c sandbox.Caller, id string) (*manager.Lease, error)
 }
 
@@ -64,7 +66,6 @@ type Session struct {
 type Parts struct {
 	Sandboxes Sandboxes
 	Audit     Audit
-	Packages  Packages
 	Session   Session
 	// Ready tells why the server can't do its work now, for health checks.
 	Ready func(context.Context) error
