@@ -59,9 +59,9 @@ func NewGateway(o GatewayOptions) *Gateway {
 // that is allowed, else the documented hosts.
 func (g *Gateway) Default() sandbox.Network {
 	if g.o.Full {
-		return sandbox.Network{Mode: sandbox.NetworkFull}
+		return sandbox.Network{Mode: sandbox.NetworkFull, Resolver: true}
 	}
-	return sandbox.Network{Mode: sandbox.NetworkAllowlist, Allow: []string{"default"}}
+	return sandbox.Network{Mode: sandbox.NetworkAllowlist, Allow: []string{"default"}, Resolver: true}
 }
 
 // Check refuses a network that can't be had: as an *sandbox.InvalidError when it
@@ -78,6 +78,9 @@ func (g *Gateway) compile(n sandbox.Network) (*policy.Policy, error) {
 	}
 	if p.Mode() == policy.Full && !g.o.Full {
 		return nil, sandbox.Refuse(errdefs.ErrPermissionDenied, "network.mode full is not allowed on this server; name hosts in network.allow, or its operator sets egress.full")
+	}
+	if p.Wide() && !g.o.Full {
+		return nil, sandbox.Refuse(errdefs.ErrPermissionDenied, "the ranges in network.allow are too wide together: name hosts or narrower ranges, or the operator sets egress.full")
 	}
 	return p, nil
 }

@@ -27,11 +27,12 @@ const (
 // openEgress opens the way of sandboxes to the network.
 func (d *daemon) openEgress(context.Context) (err error) {
 	c := &d.cfg.Egress
-	d.conns, err = journal.Open(filepath.Join(d.cfg.DataDir, egressDir), audit.Options{MaxFile: c.LogFile, Files: int(c.LogFiles)})
+	d.conns, err = journal.Open(filepath.Join(d.cfg.DataDir, egressDir), audit.Options{MaxFile: c.LogFile, Files: int(c.LogFiles)}, d.hooks.Log)
 	if err != nil {
 		return err
 	}
 	d.later(d.conns.Close)
+	d.meter.WatchConnections(d.conns.Lost)
 	dialer, err := newDialer(c)
 	if err != nil {
 		return err
@@ -50,7 +51,7 @@ func (d *daemon) openEgress(context.Context) (err error) {
 	}
 	d.out = egress.NewGateway(egress.GatewayOptions{
 		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Intercept: m, Roots: roots}),
-		Full:  c.Full, Limits: egress.Limits{Conns: int(c.Connections), BytesPerSecond: c.Rate, Bytes: c.Bytes}, Log: d.hooks.Log,
+		Full:  c.Full, Limits: limitsOf(c), Log: d.hooks.Log,
 		Trust: cabundle.Raw(bundle), Authorities: m,
 	})
 	d.later(d.out.Close)
@@ -74,7 +75,11 @@ func rootsWith(bundle []*x509.Certificate) (*x509.CertPool, error) {
 }
 
 func newDialer(c *config.Egress) (*dial.Dialer, error) {
-	o := dial.Options{Hosts: c.PrivateHosts}
+	at, err := config.ParseResolver(c.Resolver)
+	if err != nil {
+		return nil, err
+	}
+	o := dial.Options{Hosts: c.PrivateHosts, Resolver: dial.NewResolver(at)}
 	for _, r := range c.AllowRanges {
 		p, err := config.ParseNetwork("egress.allow_ranges", r)
 		if err != nil {
@@ -93,6 +98,9 @@ type recorder struct {
 
 func (r recorder) Record(rec egress.Record) {
 	r.conns.Record(rec)
+	if rec.Open {
+		return // it is counted at its end
+	}
 	r.meter.Connected(string(rec.Verdict), rec.BytesUp, rec.BytesDown)
 }
 

@@ -13,11 +13,11 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"agentbox/internal/audit"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
+	"agentbox/internal/server/doors"
 )
 
 // Execs are what the routes about commands need; manager.Manager has it.
@@ -25,6 +25,7 @@ type Execs interface {
 	StartOnce(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, once sandbox.Once) (*manager.Exec, error)
 	Recall(ctx context.Context, c sandbox.Caller, id string, once sandbox.Once) ([]byte, error)
 	Attach(ctx context.Context, c sandbox.Caller, id, execID string, stdout, stderr int64, out client.Output) (*manager.Exec, error)
+	Installs
 	execReader
 	execControl
 }
@@ -66,6 +67,7 @@ func registerExec(a *API, m Execs, s *sessionRoutes) {
 		Responses:   map[string]*huma.Response{"101": {Description: "The WebSocket is open."}},
 	}, server.Route{Stream: true}, x.terminal)
 	x.registerExecs(tags)
+	x.registerPackages(m)
 }
 
 // CommandLine is a command line for the shell, or a program with its arguments.
@@ -331,13 +333,7 @@ func (x *execRoutes) answered(ctx context.Context, e *manager.Exec, out *execute
 // start starts a command and records it.
 func (x *execRoutes) start(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, once sandbox.Once) (*manager.Exec, error) {
 	e, err := x.m.StartOnce(ctx, c, id, cmd, out, once)
-	err = guestError(err)
-	details := map[string]string{"command": clip(commandText(cmd))}
-	if err == nil {
-		details["exec_id"] = e.ID()
-	}
-	x.recordOn(ctx, c, audit.Exec, x.uid(ctx, c, id, sandbox.Sandbox{}), err, details)
-	return e, err
+	return e, x.started(ctx, c, id, commandText(cmd), e, err)
 }
 
 func commandText(cmd sandbox.Command) string {
@@ -387,8 +383,5 @@ func (x *execRoutes) lost(ctx context.Context, c sandbox.Caller, id string, res 
 	if err != nil {
 		return err
 	}
-	if sb.Status == sandbox.Destroying {
-		return &sandbox.GoneError{Tombstone: sandbox.Tombstone{UID: sb.UID, Short: sb.Short, Reason: sb.Reason, ReasonText: sb.ReasonText}}
-	}
-	return &sandbox.StateError{Short: sb.Short, Status: sb.Status, Text: res.Reason}
+	return doors.Lost(&sb, res)
 }
