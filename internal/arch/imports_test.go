@@ -33,8 +33,10 @@ var layers = []struct {
 	{"agentbox/internal/heartbeat", []string{"github.com/coder/websocket"}},
 	{"agentbox/internal/peercred", []string{"golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/auth/authtest", []string{"agentbox/internal/auth", "github.com/containerd/errdefs"}},
-	{"agentbox/internal/server/rest", []string{"agentbox/internal/failpoint", "agentbox/internal/packages", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/volume", "agentbox/internal/transfer", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/egress/journal", "agentbox/internal/server", "agentbox/internal/nearest", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/shell", "github.com/danielgtaylor/huma/v2/...", "github.com/coder/websocket", "github.com/containerd/errdefs", "agentbox/internal/heartbeat", "agentbox/internal/ids"}},
+	{"agentbox/internal/server/rest", []string{"agentbox/internal/failpoint", "agentbox/internal/packages", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/volume", "agentbox/internal/transfer", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/egress/journal", "agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/nearest", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/shell", "github.com/danielgtaylor/huma/v2/...", "github.com/coder/websocket", "github.com/containerd/errdefs", "agentbox/internal/heartbeat", "agentbox/internal/ids"}},
 	{"agentbox/internal/server/rest/resttest", nil},
+	{"agentbox/internal/server/doors", []string{"agentbox/internal/server", "agentbox/internal/sandbox", "agentbox/internal/audit", "agentbox/internal/guest", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/server/rpc", []string{"agentbox/internal/packages", "agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/gen/...", "agentbox/internal/ids", "connectrpc.com/connect/v2/...", "connectrpc.com/grpcreflect/v2", "google.golang.org/protobuf/...", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server", []string{"agentbox/internal/datadir", "agentbox/internal/sandbox", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/ids", "github.com/prometheus/client_golang/prometheus/...", "golang.org/x/sync/errgroup", "golang.org/x/time/rate", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/telemetry", []string{"agentbox/internal/sandbox", "github.com/prometheus/client_golang/prometheus/...", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/auth", []string{"agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/peercred", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate", "github.com/containerd/errdefs"}},
@@ -52,7 +54,7 @@ var layers = []struct {
 	{"agentbox/internal/failpoint", nil},
 	{"agentbox/internal/transfer", nil},
 	{"agentbox/internal/volume", []string{"agentbox/internal/sandbox", "agentbox/internal/transfer", "agentbox/internal/ids", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
-	{"agentbox/internal/gen/...", []string{"google.golang.org/protobuf/..."}},
+	{"agentbox/internal/gen/...", []string{"agentbox/internal/gen/...", "google.golang.org/protobuf/...", "connectrpc.com/connect/v2/..."}},
 	{"agentbox/internal/cgroup", []string{"agentbox/internal/sandbox", "agentbox/internal/cleanup", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/owner", []string{"agentbox/internal/datadir", "agentbox/internal/ids", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/doctor", []string{"agentbox/internal/cgroup", "agentbox/internal/datadir", "agentbox/internal/sandbox", "golang.org/x/sys/unix"}},
@@ -88,8 +90,8 @@ var layers = []struct {
 	// Wiring: may import everything of ours, but not gVisor itself.
 	{"agentbox/internal/wire", []string{"agentbox/internal/..."}},
 	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire", "golang.org/x/sys/unix"}},
-	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "github.com/coder/websocket", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
-	{"agentbox/internal/bench", []string{"agentbox/internal/...", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "github.com/coder/websocket", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/bench", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/arch", nil},
 }
 
@@ -110,6 +112,7 @@ var testRows = map[string][]string{
 	"agentbox/internal/volume":         {"agentbox/internal/store"},
 	"agentbox/internal/auth":           {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/server/rest":    {"agentbox/internal/server/rest/resttest", "agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store"},
+	"agentbox/internal/server/rpc":     {"agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store", "agentbox/internal/image", "agentbox/internal/volume", "agentbox/internal/egress/policy"},
 	"agentbox/internal/server":         {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
 }

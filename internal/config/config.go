@@ -25,6 +25,7 @@ type Config struct {
 	RateLimit RateLimit `key:"rate_limit" doc:"Requests per second; 0 = no limit. Twice as many may come at once. More get a 429. The local socket has none."`
 	Sandbox   Sandbox   `key:"sandbox" doc:"Defaults of new sandboxes and commands, where a request does not say."`
 	Limits    Limits    `key:"limits" doc:"The operator's maximums: what no request gets more of."`
+	GRPC      GRPC      `key:"grpc" doc:"The door for gRPC, gRPC-Web and Connect. The one port serves it, too."`
 	Volumes   Volumes   `key:"volumes" doc:"Named volumes and the storage of tenants."`
 	Egress    Egress    `key:"egress" doc:"What sandboxes may reach of the network at most, and the log of what they reached."`
 	Images    Images    `key:"images" doc:"Where images come from."`
@@ -85,6 +86,19 @@ type Limits struct {
 	IdleTimeout       time.Duration `key:"idle_timeout" default:"0" doc:"Time without use. 0 = no maximum."`
 	Lifetime          time.Duration `key:"lifetime" default:"0" doc:"Life of a sandbox. 0 = no maximum."`
 }
+
+// GRPC has what is the door's own.
+type GRPC struct {
+	Listen         string        `key:"listen" default:"auto" doc:"A further address of the server, for clients that know no other than gRPC's. auto: 127.0.0.1:50051, or none, with a warning, while another program has that. none: none. Encrypted as the main port is."`
+	Image          string        `key:"image" default:"agentbox-sandbox:latest" doc:"Image of sessions."`
+	SessionTimeout time.Duration `key:"session_timeout" default:"30m" doc:"Time without use until a session is destroyed. 0 = never."`
+}
+
+// Values of GRPC.Listen that are no addresses.
+const (
+	ListenAuto = "auto"
+	ListenNone = "none"
+)
 
 // Volumes bounds what outlives sandboxes.
 type Volumes struct {

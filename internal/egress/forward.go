@@ -55,11 +55,11 @@ func (w *web) judgeRequest(f *flow, req *http.Request) *refusal {
 	switch {
 	case v.Allow && req.Method == http.MethodTrace && w.scheme == "https":
 		// The answer would show the secrets that were put into the request.
-		return denyHost(CodeRequest, f.target.Host(), "TRACE is not passed on")
+		return deny(http.StatusForbidden, CodeRequest, "Request not allowed: TRACE is not passed on", "")
 	case v.Allow:
 		return nil
 	case p.Connect(f.target).Allow:
-		return denyHost(CodeRequest, f.target.Host(), v.Reason)
+		return deny(http.StatusForbidden, CodeRequest, "Request not allowed: "+v.Reason, v.Reason)
 	}
 	w.s.asks.add(f.target)
 	return denyHost(CodeHost, f.target.Host(), v.Reason)
