@@ -305,6 +305,7 @@ func (m *Manager) runs(b *box, l *live.Box, open []*ports.Forward) {
 	b.mu.Unlock()
 	m.serve(b, open)
 	m.nudge()
+	m.complain(b, l)
 	m.spawn(func() {
 		select {
 		case <-l.Ended():
@@ -312,6 +313,14 @@ func (m *Manager) runs(b *box, l *live.Box, open []*ports.Forward) {
 		case <-m.ctx.Done():
 		}
 	})
+}
+
+// complain records what the agent of a sandbox could not do of what it was told,
+// such as to change trust stores that somebody made links of.
+func (m *Manager) complain(b *box, l *live.Box) {
+	if text := l.Session().Reply().GetError(); text != "" {
+		m.note(m.ctx, b, fmt.Errorf("the sandbox's agent: %.500s", strings.ToValidUTF8(text, "?")))
+	}
 }
 
 // ended buries a sandbox that ended by itself.
