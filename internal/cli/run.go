@@ -271,15 +271,22 @@ func (f *runFlags) command(cmd *cobra.Command) (sandbox.Command, error) {
 // prepare turns the rest of the flags into what is to be made and copied, as far as
 // that needs no sandbox: mistakes are found before anything runs.
 func (f *runFlags) prepare(cmd *cobra.Command, name string) (req local.Request, copies []copySpec, err error) {
+	if f.caBundle != "" && f.caBundle != cabundle.System {
+		if f.caBundle, err = filepath.Abs(f.caBundle); err != nil {
+			return req, nil, err
+		}
+	}
 	if req, err = f.request(cmd, name); err != nil {
 		return req, nil, err
 	}
 	if req.Env, err = environment(f.env); err != nil {
 		return req, nil, err
 	}
-	if req.Trust, err = f.trust(); err != nil {
+	certs, err := cabundle.Load("ca-bundle", f.caBundle)
+	if err != nil {
 		return req, nil, err
 	}
+	req.Trust = cabundle.Raw(certs)
 	req.ApplyAlias()
 	if copies, err = parseCopies(f.copies); err != nil {
 		return req, nil, err
@@ -290,20 +297,6 @@ func (f *runFlags) prepare(cmd *cobra.Command, name string) (req local.Request, 
 		}
 	}
 	return req, copies, nil
-}
-
-// trust is the bundle of certificates for the sandbox.
-func (f *runFlags) trust() ([][]byte, error) {
-	where := f.caBundle
-	if where != "" && where != cabundle.System {
-		abs, err := filepath.Abs(where)
-		if err != nil {
-			return nil, err
-		}
-		where = abs
-	}
-	certs, err := cabundle.Load("ca-bundle", where)
-	return cabundle.Raw(certs), err
 }
 
 // choose sets the program of c: argv as it was given, the image's own, or a shell.
@@ -336,7 +329,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if err := checkName(ctx, dataDir, f.name); err != nil {
 		return err
 	}
-	network, err := f.network.open(l, cmd)
+	network, err := f.network.open(l, cmd, f.caBundle)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,10 @@ import (
 // Network is the way out of the one sandbox of a process.
 type Network interface {
 	client.Tunnel
+	// Trust are the certificates, DER, that programs are to trust besides the
+	// image's: the bundle of the settings, and what the proxy shows in a server's
+	// place where it must see requests.
+	Trust() [][]byte
 	// Denied are the hosts that were refused so far, in order, each once.
 	Denied() []Denied
 	// Close ends all connections.
@@ -55,8 +59,9 @@ func (f *networkFlags) add(cmd *cobra.Command) {
 	config.AddFlags(fl, networkKeys...)
 }
 
-// open opens the way out, which is to be closed; nil: there is none.
-func (f *networkFlags) open(l *Local, cmd *cobra.Command) (Network, error) {
+// open opens the way out, which is to be closed; nil: there is none. bundle stands in place
+// of that of the settings.
+func (f *networkFlags) open(l *Local, cmd *cobra.Command, bundle string) (Network, error) {
 	f.wish.Mode = sandbox.NetworkMode(f.mode)
 	if f.mode == "" && len(f.wish.Allow) == 0 {
 		return nil, nil //nolint:nilnil // none is no error
@@ -65,13 +70,14 @@ func (f *networkFlags) open(l *Local, cmd *cobra.Command) (Network, error) {
 	if err != nil {
 		return nil, err
 	}
+	loaded.Egress.CABundle = bundle
 	return l.Network(&loaded.Egress, f.wish)
 }
 
 // use gives a sandbox that is to be made the network, if there is one.
 func (f *networkFlags) use(n Network, req *local.Request) {
 	if n != nil {
-		req.Tunnel, req.Resolver = n, f.wish.Resolver
+		req.Tunnel, req.Resolver, req.Trust = n, f.wish.Resolver, n.Trust()
 	}
 }
 

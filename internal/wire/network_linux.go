@@ -1,13 +1,16 @@
 package wire
 
 import (
+	"crypto/rand"
 	"net/netip"
 	"slices"
 	"sync"
 
+	"agentbox/internal/cabundle"
 	"agentbox/internal/cli"
 	"agentbox/internal/config"
 	"agentbox/internal/egress"
+	"agentbox/internal/egress/mint"
 	"agentbox/internal/sandbox"
 )
 
@@ -18,16 +21,29 @@ func Network(c *config.Egress, n sandbox.Network) (cli.Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := &denials{}
+	bundle, err := cabundle.Load("ca-bundle", c.CABundle)
+	if err != nil {
+		return nil, err
+	}
+	roots, err := rootsWith(bundle)
+	if err != nil {
+		return nil, err
+	}
+	secret := make([]byte, 32) // for as long as the sandbox lives
+	_, _ = rand.Read(secret)   // it never fails
+	m, seen := mint.New(secret), &denials{}
 	out := egress.NewGateway(egress.GatewayOptions{
-		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: seen}),
-		Full:  true, Limits: limitsOf(c),
+		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: seen, Intercept: m, Roots: roots}),
+		Full:  true, Limits: limitsOf(c), Trust: cabundle.Raw(bundle), Authorities: m,
 	})
 	if err := out.Check(n); err != nil || !n.On() {
 		return nil, err
 	}
-	return &ownNetwork{Way: out.Open("run", "", n), denials: seen, gateway: out}, nil
+	return &ownNetwork{Way: out.Open(ownID, "", n), denials: seen, gateway: out, network: n}, nil
 }
+
+// ownID names the one sandbox of a process to its gateway.
+const ownID = "run"
 
 func limitsOf(c *config.Egress) egress.Limits {
 	return egress.Limits{Conns: int(c.Connections), BytesPerSecond: c.Rate, Bytes: c.Bytes}
@@ -38,7 +54,11 @@ type ownNetwork struct {
 	*egress.Way
 	*denials
 	gateway *egress.Gateway
+	network sandbox.Network
 }
+
+// Trust implements cli.Network.
+func (n *ownNetwork) Trust() [][]byte { return n.gateway.Trust(ownID, n.network) }
 
 // Close implements cli.Network.
 func (n *ownNetwork) Close() error { return n.gateway.Close() }
