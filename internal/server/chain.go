@@ -144,7 +144,7 @@ func secure(next http.Handler) http.Handler {
 
 // corsHeaders are what pages of allowed origins may send and see.
 const (
-	corsSend    = "Authorization, X-API-Key, Content-Type, X-Request-ID, Idempotency-Key, Last-Event-ID, Range, If-Range"
+	corsSend    = "Authorization, X-API-Key, X-AUTOCODER-API-KEY, Content-Type, X-Request-ID, Idempotency-Key, Last-Event-ID, Range, If-Range"
 	corsSee     = "X-Request-ID, Retry-After, Content-Range, Content-Disposition, Accept-Ranges, ETag, X-First-Offset, X-Skipped"
 	corsMethods = "GET, HEAD, POST, PUT, PATCH, DELETE"
 )
