@@ -19,7 +19,7 @@ import (
 func TestLimits(t *testing.T) {
 	w := start(t)
 	for body, want := range map[string]string{
-		`{"project_name":"p"}`:                                                    "2147483648 2 2g 2.0",
+		`{"project_name":"p"}`: "2147483648 2 2g 2.0",
 		`{"project_name":"p","memory_limit":"1g","cpu_limit":"1.0"}`:              "1073741824 1 1g 1.0",
 		`{"project_name":"p","memory_limit":"512MB","cpu_limit":".5"}`:            "536870912 0.5 512MB .5",
 		`{"project_name":"p","memory_limit":536870912,"cpu_limit":1}`:             "536870912 1 536870912 1",

@@ -13,6 +13,7 @@ import (
 
 	"agentbox/internal/audit"
 	"agentbox/internal/guest/client"
+	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server/doors"
 )
@@ -25,11 +26,11 @@ func (d *door) execute(r *http.Request, c sandbox.Caller) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	var e *manager.Exec
 	sb, err := d.Sandboxes.Get(ctx, c, id)
-	if err != nil {
-		return nil, d.explained(ctx, c, id, err)
+	if err == nil {
+		e, err = d.Sandboxes.StartExec(ctx, c, sb.UID, cmd, client.Output{}, "")
 	}
-	e, err := d.Sandboxes.StartExec(ctx, c, sb.UID, cmd, client.Output{}, "")
 	details := map[string]string{"command": clip(cmd.Shell+strings.Join(cmd.Argv, " "), 1024)}
 	if err == nil {
 		details["exec_id"] = e.ID()
