@@ -78,8 +78,9 @@ cross: ## Compile for linux/arm64 and, client only, for darwin
 
 .PHONY: proto
 proto: ## Generate internal/gen from proto/ (needs protobuf-compiler)
-	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go
+	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/v2/cmd/protoc-gen-connect-go
 	PATH="$(CURDIR)/bin:$$PATH" protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/*.proto
+	PATH="$(CURDIR)/bin:$$PATH" protoc -I proto $(foreach p,go connect-go,--$(p)_out=. --$(p)_opt=module=agentbox,Msandbox/v1/sandbox.proto='agentbox/internal/gen/sandbox/v1;sandboxv1') proto/sandbox/v1/*.proto proto/grpc/health/v1/*.proto
 
 .PHONY: reference
 reference: ## Write docs/CONFIG.md and docs/openapi.json anew, after a change of what they say
@@ -120,7 +121,8 @@ test-api: build ## Requests made from the OpenAPI document, sent to a real serve
 	scripts/api.sh $${CASES:-10000}
 
 .PHONY: test-cgroup2
-test-cgroup2: build ## On a host with cgroup v2: limits as root and as an ordinary user
+test-cgroup2: build ## On a host with cgroup v2: limits as root and as an ordinary user, project quotas
 	go test -c -o bin/cgroup.test ./internal/cgroup
+	go test -c -o bin/volume.test ./internal/volume
 	go test -c -o bin/e2e.test ./internal/e2e
 	scripts/cgroup2.sh

@@ -17,10 +17,11 @@ import (
 
 // networkWish is what a sandbox is to reach.
 type networkWish struct {
-	Mode     string   `json:"mode,omitempty"`
-	Allow    []string `json:"allow,omitempty"`
-	Resolver bool     `json:"resolver,omitempty"`
-	Cut      bool     `json:"cut,omitempty"`
+	Mode      string   `json:"mode,omitempty"`
+	Allow     []string `json:"allow,omitempty"`
+	Intercept []string `json:"intercept,omitempty"`
+	Resolver  bool     `json:"resolver"`
+	Cut       bool     `json:"cut,omitempty"`
 }
 
 // networkRow is what a sandbox may reach, as the server shows it.
@@ -80,7 +81,12 @@ agentbox create --allow HOST or gets one here.
 
 A HOST is a name (api.example.com), all names below one ('*.example.com'), either with a
 port (api.example.com:8443; else 80 and 443), an address or a range (192.0.2.0/24),
-requests ('GET api.example.com/v1/*'), or a preset such as python, node, git or default.`,
+requests ('GET api.example.com/v1/*'), or a preset such as python, node, git or default.
+
+For a host that is named with --intercept, and one of which only some requests are
+allowed, the server ends TLS itself: so it sees the requests, and records method and
+path. Programs in the sandbox trust it by an authority of the sandbox's own; those that
+trust certain certificates only, and clients of HTTP/2 alone, are refused.`,
 		Example: `  agentbox create --name dev --allow python --allow api.example.com
   agentbox egress log dev
   agentbox egress allow dev api.example.org`,
@@ -101,6 +107,8 @@ func (a *App) egressPolicy() *cobra.Command {
 With --mode or --allow, set it: what it was before is gone.`,
 		Example: `  agentbox egress policy dev
   agentbox egress policy dev --allow python --allow '*.example.com'
+  agentbox egress policy dev --allow python --allow 'GET,HEAD https://api.example.com/v1/*'
+  agentbox egress policy dev --allow api.example.com --intercept api.example.com
   agentbox egress policy dev --mode none`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSandboxes(1),
@@ -111,8 +119,8 @@ With --mode or --allow, set it: what it was before is gone.`,
 			}
 			fl := cmd.Flags()
 			set := fl.Changed("mode") || fl.Changed("allow")
-			if !set && (fl.Changed("resolver") || fl.Changed("cut")) {
-				return errors.New("--resolver and --cut go with --mode or --allow, which say all that it may reach from now on")
+			if !set && (fl.Changed("resolver") || fl.Changed("intercept") || fl.Changed("cut")) {
+				return errors.New("--intercept, --resolver and --cut go with --mode or --allow, which say all that it may reach from now on")
 			}
 			if set {
 				if err := r.call(cmd.Context(), http.MethodPut, inSandbox(args[0], "network"), n, nil); err != nil {
@@ -133,7 +141,8 @@ With --mode or --allow, set it: what it was before is gone.`,
 func (n *networkWish) addAllow(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&n.Allow, "allow", nil, "`HOST` that it may reach: a name, *.name, name:port, range or preset (repeatable; see agentbox egress)")
-	fl.BoolVar(&n.Resolver, "resolver", false, "let programs that take no proxy reach allowed names, too")
+	fl.StringArrayVar(&n.Intercept, "intercept", nil, "`HOST` whose TLS the server ends itself, so that it sees the requests (repeatable; it allows nothing)")
+	fl.BoolVar(&n.Resolver, "resolver", true, "let programs that take no proxy reach allowed names, too")
 }
 
 func (a *App) showNetwork(cmd *cobra.Command, r *remote, id string, asJSON bool) error {
@@ -143,6 +152,12 @@ func (a *App) showNetwork(cmd *cobra.Command, r *remote, id string, asJSON bool)
 	}
 	fmt.Fprintf(a.Stdout, "network: %s\n", visible(n.Mode))
 	for _, e := range n.Allow {
+		fmt.Fprintf(a.Stdout, "  %s\n", visible(e))
+	}
+	if len(n.Intercept) > 0 {
+		fmt.Fprintln(a.Stdout, "intercepted:")
+	}
+	for _, e := range n.Intercept {
 		fmt.Fprintf(a.Stdout, "  %s\n", visible(e))
 	}
 	if len(n.Requests) == 0 {
@@ -160,12 +175,7 @@ func (a *App) egressAllow() *cobra.Command {
 	return a.egressChange("allow", "Let a sandbox reach hosts, by name or by the request that was denied",
 		`Let a sandbox reach further hosts. HOST may be the number of a request that was denied, as
 agentbox egress policy shows it: that needs an admin's key.`,
-		func(list []string, host string) ([]string, error) {
-			if slices.Contains(list, host) {
-				return list, nil
-			}
-			return append(list, host), nil
-		})
+		func(n *networkChange, hosts []string) { n.Add = hosts })
 }
 
 func (a *App) egressDeny() *cobra.Command {
@@ -173,19 +183,20 @@ func (a *App) egressDeny() *cobra.Command {
 		`Take hosts off what a sandbox may reach, as they stand on the list, or requests that were
 denied off theirs: that needs an admin's key. Connections that are open go on unless
 --cut is given.`,
-		func(list []string, host string) ([]string, error) {
-			i := slices.Index(list, host)
-			if i < 0 {
-				return nil, fmt.Errorf("%q is not on the list: see agentbox egress policy", host)
-			}
-			return slices.Delete(list, i, i+1), nil
-		})
+		func(n *networkChange, hosts []string) { n.Remove = hosts })
+}
+
+// networkChange is what is to be on a sandbox's list, and what no more.
+type networkChange struct {
+	Add    []string `json:"add,omitempty"`
+	Remove []string `json:"remove,omitempty"`
+	Cut    bool     `json:"cut,omitempty"`
 }
 
 // egressChange is a command that changes the list of a sandbox, or decides on
 // requests of the same name.
-func (a *App) egressChange(verb, short, long string, change func(list []string, host string) ([]string, error)) *cobra.Command {
-	var cut bool
+func (a *App) egressChange(verb, short, long string, change func(*networkChange, []string)) *cobra.Command {
+	var n networkChange
 	cmd := &cobra.Command{
 		Use: verb + " SANDBOX HOST...", Short: short, Long: long, Example: "  agentbox egress " + verb + " dev api.example.com",
 		Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeSandboxes(1),
@@ -198,24 +209,11 @@ func (a *App) egressChange(verb, short, long string, change func(list []string, 
 			if err != nil || len(hosts) == 0 {
 				return err
 			}
-			path := inSandbox(args[0], "network")
-			var n networkRow // with what was decided
-			if err := r.call(cmd.Context(), http.MethodGet, path, nil, &n); err != nil {
-				return err
-			}
-			for _, host := range hosts {
-				if n.Allow, err = change(n.Allow, host); err != nil {
-					return err
-				}
-			}
-			wish := networkWish{Allow: n.Allow, Resolver: n.Resolver, Cut: cut}
-			if n.Mode == "full" {
-				wish.Mode = n.Mode // which the server tells to have no list
-			}
-			return r.call(cmd.Context(), http.MethodPut, path, wish, nil)
+			change(&n, hosts)
+			return r.call(cmd.Context(), http.MethodPatch, inSandbox(args[0], "network"), n, nil)
 		},
 	}
-	cmd.Flags().BoolVar(&cut, "cut", false, "end connections that are not allowed any more")
+	cmd.Flags().BoolVar(&n.Cut, "cut", false, "end connections that are not allowed any more")
 	return cmd
 }
 

@@ -35,7 +35,10 @@ func (a *alias) value(v string, env func(string) (string, bool)) (string, error)
 // aliases stand in the order in which they are looked at.
 var aliases = []alias{
 	{name: "STORAGE_PATH", key: "storage"},
-	{name: "METRICS_PORT", key: "metrics_listen", convert: metricsListen},
+	{name: "GRPC_PORT", key: "grpc.listen", convert: loopbackPort},
+	{name: "SANDBOX_IMAGE", key: "grpc.image"},
+	{name: "SESSION_TIMEOUT", key: "grpc.session_timeout"},
+	{name: "METRICS_PORT", key: "metrics_listen", convert: loopbackPort},
 	{name: "AUTOCODER_ALLOW_REMOTE", key: "autocoder.local_only", convert: localOnly},
 	{name: "AUTOCODER_AUTH_ENABLED", key: "autocoder.auth_enabled"},
 	{name: "AUTOCODER_AUTH_TYPE", key: "autocoder.auth_type"},
@@ -86,7 +89,7 @@ func localOnly(v string, _ func(string) (string, bool)) (string, error) {
 	return strconv.FormatBool(!remote), err
 }
 
-func metricsListen(v string, _ func(string) (string, bool)) (string, error) {
+func loopbackPort(v string, _ func(string) (string, bool)) (string, error) {
 	return net.JoinHostPort("127.0.0.1", v), port(v)
 }
 

@@ -108,8 +108,8 @@ func TestNamesInVain(t *testing.T) {
 		name, right, wrong string
 		generic            bool
 	}{
-		{"GRPC_PORT", "50051", "x", false}, {"SANDBOX_IMAGE", "agentbox-sandbox:latest", "", false}, {"SANDBOX_RUNTIME", "runsc", "docker", false},
-		{"SANDBOX_RUNTIME", "runc", "RUNC", false}, {"SESSION_TIMEOUT", "1800", "long", false}, {"PROXY_HOST", "proxy", "", false},
+		{"SANDBOX_RUNTIME", "runsc", "docker", false},
+		{"SANDBOX_RUNTIME", "runc", "RUNC", false}, {"PROXY_HOST", "proxy", "", false},
 		{"PROXY_PORT", "15004", "0", false}, {"SIGNING_KEY", "secret", "", false}, {"SANDBOX_WORKSPACE_DIR", "/tmp/x", "", false},
 		{"DOCKER_AGENT_MEMORY_LIMIT", "512m", "big", false}, {"DOCKER_AGENT_CPU_LIMIT", "1.0", "-1", false}, {"DOCKER_AGENT_TIMEOUT_SEC", "300", "x", false},
 		{"RATE_LIMIT_OPERATIONS_PER_HOUR", "100", "x", true},

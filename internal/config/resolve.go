@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"agentbox/internal/cabundle"
 	"agentbox/internal/sandbox"
 )
 
@@ -37,6 +38,9 @@ func (l *Loaded) check(from origin) error {
 	if l.MetricsListen != "" {
 		errs = append(errs, from.of("metrics_listen", checkAddress("metrics_listen", l.MetricsListen)))
 	}
+	if g := l.GRPC.Listen; g != ListenAuto && g != ListenNone {
+		errs = append(errs, from.of("grpc.listen", checkAddress("grpc.listen", g)))
+	}
 	if (l.TLS.Cert == "") != (l.TLS.Key == "") {
 		errs = append(errs, errors.New("tls.cert and tls.key belong together: set both or none"))
 	}
@@ -45,6 +49,7 @@ func (l *Loaded) check(from origin) error {
 			errs = append(errs, from.of(p.key, &sandbox.InvalidError{Field: p.key, Value: p.path, Allowed: "an absolute path"}))
 		}
 	}
+	errs = append(errs, from.of("egress.ca_bundle", cabundle.Check("egress.ca_bundle", l.Egress.CABundle)))
 	for _, e := range l.RateLimit.Exempt {
 		if _, err := ParseNetwork("rate_limit.exempt", e); err != nil {
 			errs = append(errs, from.of("rate_limit.exempt", err))
@@ -55,8 +60,30 @@ func (l *Loaded) check(from origin) error {
 			errs = append(errs, from.of("egress.allow_ranges", err))
 		}
 	}
+	if _, err := ParseResolver(l.Egress.Resolver); err != nil {
+		errs = append(errs, from.of("egress.resolver", err))
+	}
 	return errors.Join(errs...)
 }
+
+// ParseResolver reads egress.resolver: an address, with or without a port. Empty is
+// the zero address: no server of its own.
+func ParseResolver(s string) (netip.AddrPort, error) {
+	if s == "" {
+		return netip.AddrPort{}, nil
+	}
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.AddrPortFrom(a, dnsPort), nil
+	}
+	at, err := netip.ParseAddrPort(s)
+	if err != nil || at.Port() == 0 {
+		return netip.AddrPort{}, &sandbox.InvalidError{Field: "egress.resolver", Value: s, Allowed: "an address such as 192.0.2.53, [2001:db8::53]:53 or 192.0.2.53:5353"}
+	}
+	return at, nil
+}
+
+// dnsPort is where servers for names wait (RFC 1035, section 4.2).
+const dnsPort = 53
 
 func checkAddress(key, s string) error {
 	_, port, err := net.SplitHostPort(s)

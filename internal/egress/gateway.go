@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,8 +22,18 @@ type GatewayOptions struct {
 	Full bool
 	// Limits of each sandbox.
 	Limits Limits
+	// Trust are certificates, DER, that the operator gives to all sandboxes.
+	Trust [][]byte
+	// Authorities are those of intercepted connections. Nil: none is intercepted.
+	Authorities Authorities
 	// Log is for the operator. Nil: none.
 	Log *slog.Logger
+}
+
+// Authorities gives the certificate, DER, of a sandbox's own authority, which its
+// programs must trust.
+type Authorities interface {
+	Authority(sandbox string) ([]byte, error)
 }
 
 // Gateway has the sessions of the sandboxes that run here and have a network. Any
@@ -48,9 +59,9 @@ func NewGateway(o GatewayOptions) *Gateway {
 // that is allowed, else the documented hosts.
 func (g *Gateway) Default() sandbox.Network {
 	if g.o.Full {
-		return sandbox.Network{Mode: sandbox.NetworkFull}
+		return sandbox.Network{Mode: sandbox.NetworkFull, Resolver: true}
 	}
-	return sandbox.Network{Mode: sandbox.NetworkAllowlist, Allow: []string{"default"}}
+	return sandbox.Network{Mode: sandbox.NetworkAllowlist, Allow: []string{"default"}, Resolver: true}
 }
 
 // Check refuses a network that can't be had: as an *sandbox.InvalidError when it
@@ -67,6 +78,9 @@ func (g *Gateway) compile(n sandbox.Network) (*policy.Policy, error) {
 	}
 	if p.Mode() == policy.Full && !g.o.Full {
 		return nil, sandbox.Refuse(errdefs.ErrPermissionDenied, "network.mode full is not allowed on this server; name hosts in network.allow, or its operator sets egress.full")
+	}
+	if p.Wide() && !g.o.Full {
+		return nil, sandbox.Refuse(errdefs.ErrPermissionDenied, "the ranges in network.allow are too wide together: name hosts or narrower ranges, or the operator sets egress.full")
 	}
 	return p, nil
 }
@@ -176,6 +190,21 @@ func (g *Gateway) Transferred(uid string) (out, in int64) {
 		return w.session.meter.up.bytes.Load(), w.session.meter.down.bytes.Load()
 	}
 	return 0, 0
+}
+
+// Trust are the certificates, DER, that a sandbox's programs are to trust besides
+// its image's.
+func (g *Gateway) Trust(uid string, n sandbox.Network) [][]byte {
+	p, err := g.compile(n)
+	if err != nil || g.o.Authorities == nil || !p.Intercepts() {
+		return g.o.Trust
+	}
+	own, err := g.o.Authorities.Authority(uid)
+	if err != nil {
+		g.o.Log.Warn("a sandbox has no authority: its programs refuse intercepted connections", "sandbox", uid, "error", err)
+		return g.o.Trust
+	}
+	return append(slices.Clip(g.o.Trust), own)
 }
 
 func (g *Gateway) way(uid string) *Way {

@@ -19,9 +19,9 @@ type Dialer interface {
 	Dial(ctx context.Context, t policy.Target) (net.Conn, netip.AddrPort, error)
 }
 
-// Interceptor gives the certificate with which the proxy ends the TLS of a host
-// itself, and so sees its requests. nil, nil: not this host. It is asked for each
-// connection.
+// Interceptor gives the certificate with which the proxy ends the TLS of a host, a
+// name or an address, itself, and so sees its requests. It is asked for each
+// connection that is intercepted.
 type Interceptor interface {
 	Certificate(s *Session, host string) (*tls.Certificate, error)
 }
@@ -42,7 +42,7 @@ type Verifier interface {
 type Options struct {
 	Dialer    Dialer      // needed
 	Recorder  Recorder    // nil: nothing is recorded
-	Intercept Interceptor // nil: TLS is never intercepted
+	Intercept Interceptor // nil: TLS is never intercepted; else where policies say so
 	Secrets   Injector    // nil: none
 	// Tokens checks those that clients send. nil: what they send is dropped.
 	Tokens   Verifier
@@ -91,9 +91,25 @@ func (p *Proxy) ServeName(ctx context.Context, conn net.Conn, s *Session, name s
 }
 
 // MayResolve reports whether the sandbox may know that a name exists. Nothing is
-// resolved for it.
+// resolved for it. A name that it may not know is recorded, with the port 0: the
+// program gets no further.
 func (p *Proxy) MayResolve(s *Session, name string) bool {
-	return s.Live() && s.Policy().Name(name)
+	if !s.Live() {
+		return false
+	}
+	if s.Policy().Name(name) {
+		return true
+	}
+	t, err := policy.ParseHost(name, 443)
+	if err != nil {
+		return false // it has no form that a list could name
+	}
+	s.asks.add(t)
+	t.Port = 0
+	_, f := s.begin(s.ctx, KindTransparent, t)
+	f.refuse(denyHost(CodeHost, t.Host(), ""))
+	f.end(p.o.Recorder)
+	return false
 }
 
 // client is one connection of a sandbox.
@@ -115,6 +131,7 @@ type client struct {
 func (p *Proxy) serve(ctx context.Context, conn net.Conn, s *Session, talk func(context.Context, *client)) {
 	leave, full, ok := s.enter()
 	if !ok {
+		p.tooMany(s)
 		abort(conn)
 		return
 	}
@@ -132,6 +149,16 @@ func (p *Proxy) serve(ctx context.Context, conn net.Conn, s *Session, talk func(
 	talk(ctx, c)
 	if stop() {
 		c.finish()
+	}
+}
+
+// tooMany records a connection that is closed unread. One of a sandbox that ends is
+// none too many.
+func (p *Proxy) tooMany(s *Session) {
+	if p.o.Recorder != nil && s.Live() {
+		p.o.Recorder.Record(Record{
+			Time: time.Now(), Sandbox: s.o.Sandbox, Owner: s.o.Owner, Verdict: Denied, Code: CodeConns, Reason: "the sandbox has too many connections: this one was not read",
+		})
 	}
 }
 
@@ -165,6 +192,7 @@ func (c *client) judge(f *flow) (policy.Verdict, *refusal) {
 		return v, denyHost(CodeHost, f.target.Host(), v.Reason)
 	}
 	f.rec.Rule = v.Rule
+	f.note(func(j *judged) { j.seen = v.SeeRequest }) // they are, or it is refused
 	return v, nil
 }
 
@@ -203,5 +231,6 @@ func (c *client) open(ctx context.Context, f *flow) (*upstream, policy.Verdict, 
 		return nil, v, failure("Failed to connect: ", CodeConnect, f.target.Host(), err)
 	}
 	f.rec.Addr = up.addr.Addr()
+	c.opened(f, up)
 	return up, v, nil
 }

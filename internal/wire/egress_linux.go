@@ -2,43 +2,84 @@ package wire
 
 import (
 	"context"
+	"crypto/x509"
+	"fmt"
 	"path/filepath"
 
 	"agentbox/internal/audit"
+	"agentbox/internal/cabundle"
 	"agentbox/internal/config"
 	"agentbox/internal/egress"
 	"agentbox/internal/egress/dial"
 	"agentbox/internal/egress/journal"
+	"agentbox/internal/egress/mint"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/telemetry"
 )
 
-// egressDir has the log of connections, in the data directory.
-const egressDir = "egress"
+// In the data directory:
+const (
+	egressDir    = "egress"        // the log of connections
+	interceptKey = "intercept.key" // what the authorities of sandboxes follow from
+)
 
 // openEgress opens the way of sandboxes to the network.
 func (d *daemon) openEgress(context.Context) (err error) {
 	c := &d.cfg.Egress
-	d.conns, err = journal.Open(filepath.Join(d.cfg.DataDir, egressDir), audit.Options{MaxFile: c.LogFile, Files: int(c.LogFiles)})
+	d.conns, err = journal.Open(filepath.Join(d.cfg.DataDir, egressDir), audit.Options{MaxFile: c.LogFile, Files: int(c.LogFiles)}, d.hooks.Log)
 	if err != nil {
 		return err
 	}
 	d.later(d.conns.Close)
+	d.meter.WatchConnections(d.conns.Lost)
 	dialer, err := newDialer(c)
 	if err != nil {
 		return err
 	}
+	bundle, err := cabundle.Load("egress.ca_bundle", c.CABundle)
+	if err != nil {
+		return err
+	}
+	roots, err := rootsWith(bundle)
+	if err != nil {
+		return err
+	}
+	m, err := mint.Open(filepath.Join(d.cfg.DataDir, interceptKey))
+	if err != nil {
+		return err
+	}
 	d.out = egress.NewGateway(egress.GatewayOptions{
-		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}}),
-		Full:  c.Full, Limits: egress.Limits{Conns: int(c.Connections), BytesPerSecond: c.Rate, Bytes: c.Bytes}, Log: d.hooks.Log,
+		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Intercept: m, Roots: roots}),
+		Full:  c.Full, Limits: limitsOf(c), Log: d.hooks.Log,
+		Trust: cabundle.Raw(bundle), Authorities: m,
 	})
 	d.later(d.out.Close)
 	return nil
 }
 
+// rootsWith are the authorities that servers of intercepted connections are
+// checked with: this machine's and the operator's. nil: this machine's alone.
+func rootsWith(bundle []*x509.Certificate) (*x509.CertPool, error) {
+	if len(bundle) == 0 {
+		return nil, nil
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("read this machine's certificates: %w", err)
+	}
+	for _, c := range bundle {
+		roots.AddCert(c)
+	}
+	return roots, nil
+}
+
 func newDialer(c *config.Egress) (*dial.Dialer, error) {
-	o := dial.Options{Hosts: c.PrivateHosts}
+	at, err := config.ParseResolver(c.Resolver)
+	if err != nil {
+		return nil, err
+	}
+	o := dial.Options{Hosts: c.PrivateHosts, Resolver: dial.NewResolver(at)}
 	for _, r := range c.AllowRanges {
 		p, err := config.ParseNetwork("egress.allow_ranges", r)
 		if err != nil {
@@ -57,6 +98,9 @@ type recorder struct {
 
 func (r recorder) Record(rec egress.Record) {
 	r.conns.Record(rec)
+	if rec.Open {
+		return // it is counted at its end
+	}
 	r.meter.Connected(string(rec.Verdict), rec.BytesUp, rec.BytesDown)
 }
 

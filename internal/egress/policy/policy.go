@@ -32,6 +32,12 @@ type Policy struct {
 	names  map[string][]rule // by the name itself
 	below  map[string][]rule // by what stands behind "*."
 	ranges []rangeRule
+	// wide4 and wide6 are how many addresses the ranges have together, of IPv6
+	// networks of 64 bits.
+	wide4, wide6 uint64
+	// intercept names what is intercepted as if it were allowed; nil: nothing.
+	intercept *Policy
+	inTLS     bool // there are rules for some requests over TLS only
 }
 
 // rule is what an entry says of the hosts that it names.
@@ -115,6 +121,27 @@ func (p *Policy) Request(t Target, scheme, method, path string) Verdict {
 	return deny("%.16q %.64q of %s is not on the sandbox's allow-list", method, path, t.Host())
 }
 
+// Intercept reports whether TLS to a target that is allowed is ended by the proxy,
+// which then sees the requests: because the Spec says so, or because only some
+// requests over TLS are allowed.
+func (p *Policy) Intercept(t Target) bool {
+	if p == nil || p.intercept.Connect(t).Allow {
+		return p != nil
+	}
+	if !p.inTLS || !p.Connect(t).SeeRequest {
+		return false
+	}
+	for r := range p.rules(t) {
+		if r.port(t.Port) && r.requests.overTLS() {
+			return true
+		}
+	}
+	return false
+}
+
+// Intercepts reports whether there may be any such target.
+func (p *Policy) Intercepts() bool { return p != nil && (p.intercept != nil || p.inTLS) }
+
 // Name reports whether a name, in any spelling, may be resolved: whether any
 // port of it can be reached. Addresses are no names.
 func (p *Policy) Name(name string) bool {
@@ -131,13 +158,9 @@ func (p *Policy) Name(name string) bool {
 	return false
 }
 
-// Cuts reports whether a connection to t that is open under the policy before
-// must end under the one after. Where requests are judged one by one before and
-// after, the next one is judged anew and the connection may stay.
-func Cuts(before, after *Policy, t Target) bool {
-	v := after.Connect(t)
-	return !v.Allow || v.SeeRequest && !before.Connect(t).SeeRequest
-}
+// Wide reports whether the ranges of a list are so many addresses together that it
+// is no list any more: more than four of the widest ranges.
+func (p *Policy) Wide() bool { return p.wide4 > 4<<(32-minBits4) || p.wide6 > 4<<(64-minBits6) }
 
 // outright judges what needs no rules.
 func (p *Policy) outright(t Target) (v Verdict, done bool) {

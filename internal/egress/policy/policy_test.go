@@ -92,8 +92,8 @@ func TestModes(t *testing.T) {
 		if v := p.Request(target, "https", "GET", "/"); v.Allow || v.Reason == "" {
 			t.Errorf("%s: Request: %+v", what, v)
 		}
-		if p.Name("a.test") || !policy.Cuts(full, p, target) {
-			t.Errorf("%s: resolves, or keeps a connection", what)
+		if p.Name("a.test") {
+			t.Errorf("%s: resolves", what)
 		}
 		if what != "empty list" && p.Mode() != policy.None {
 			t.Errorf("%s: mode %q", what, p.Mode())
@@ -254,15 +254,19 @@ func TestB142_Names(t *testing.T) {
 	}
 }
 
-func TestCuts(t *testing.T) {
-	a, none, requests := compile(t, "a.test"), compile(t), compile(t, "GET a.test/x")
-	target := policy.Target{Name: "a.test", Port: 443}
-	for i, c := range []struct {
-		before, after *policy.Policy
-		cut           bool
-	}{{a, a, false}, {none, a, false}, {a, none, true}, {a, requests, true}, {requests, a, false}, {requests, compile(t, "PUT a.test"), false}, {a, compile(t, "a.test:80"), true}, {a, nil, true}} {
-		if policy.Cuts(c.before, c.after, target) != c.cut {
-			t.Errorf("case %d: want %v", i, c.cut)
+// TestWide: ranges may be as wide as four of the widest, all together.
+func TestWide(t *testing.T) {
+	four := []string{"10.0.0.0/8", "11.0.0.0/8", "12.0.0.0/8", "13.0.0.0/8"}
+	six := []string{"2000::/16", "2001::/16", "2002::/16", "2003::/16"}
+	for _, row := range []struct {
+		list []string
+		wide bool
+	}{
+		{nil, false}, {four, false}, {append(slices.Clone(six), four...), false}, {append(slices.Clone(four), "192.0.2.1"), true},
+		{append(slices.Clone(six), "2a00:1::/64"), true}, {append(slices.Clone(six), "::1", "*.a.test", "a.test"), true},
+	} {
+		if p := compile(t, row.list...); p.Wide() != row.wide {
+			t.Errorf("%q: %v", row.list, p.Wide())
 		}
 	}
 }
@@ -345,4 +349,52 @@ func thousand() []string {
 		}
 	}
 	return all
+}
+
+// TestIntercept: what is listed for it, and hosts of which only some requests over
+// TLS are allowed.
+func TestIntercept(t *testing.T) {
+	p, err := policy.Compile(policy.Spec{
+		Allow:     []string{"a.test", "b.test", "b.test:8443", "GET c.test/x", "GET http://d.test:443/x", "GET https://e.test/x", "GET f.test/x", "f.test", "GET https://192.0.2.1:8443/x", "g.test"},
+		Intercept: []string{"b.test", "*.below.test", "198.51.100.0/24", "node"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]bool{
+		"a.test:443": false, "b.test:443": true, "b.test:8443": false, "x.below.test:443": true, "below.test:443": false, "198.51.100.7:443": true,
+		"registry.npmjs.org:443": true, "c.test:443": true, "d.test:443": false, "e.test:443": true, "f.test:443": false, "192.0.2.1:8443": true, "192.0.2.1:443": false, "g.test:443": false,
+	} {
+		target, err := policy.ParseTarget(host, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Intercept(target); got != want {
+			t.Errorf("%s: %v", host, got)
+		}
+	}
+	for _, c := range []struct {
+		spec policy.Spec
+		want bool
+	}{
+		{policy.Spec{}, false}, {policy.Spec{Allow: []string{"a.test", "GET http://a.test/"}}, false}, {policy.Spec{Allow: []string{"GET a.test/"}}, true},
+		{policy.Spec{Mode: policy.Full, Intercept: []string{"a.test"}}, true},
+	} {
+		p, err := policy.Compile(c.spec)
+		if err != nil || p.Intercepts() != c.want {
+			t.Errorf("%+v: %v, %v", c.spec, p.Intercepts(), err)
+		}
+	}
+	var none *policy.Policy
+	if none.Intercepts() || none.Intercept(policy.Target{Name: "a.test", Port: 443}) {
+		t.Error("no policy intercepts")
+	}
+	for field, spec := range map[string]policy.Spec{
+		"network.intercept":    {Intercept: []string{"a.test"}},
+		"network.intercept[1]": {Allow: []string{"a.test"}, Intercept: []string{"a.test", "GET a.test/"}},
+		"network.intercept[0]": {Allow: []string{"a.test"}, Intercept: []string{"nonsense"}},
+	} {
+		_, err := policy.Compile(spec)
+		invalid(t, err, field)
+	}
 }

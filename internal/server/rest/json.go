@@ -31,8 +31,11 @@ func unmarshal(data []byte, v any) error {
 // marshal writes an answer. A client that is gone is no error of ours.
 func marshal(w io.Writer, v any) error {
 	if r, ok := v.(ExecResult); ok && r.kept != nil {
-		_ = r.writeJSON(w)
-		return nil
+		if !r.kept.isSmall() {
+			_ = r.writeJSON(w)
+			return nil
+		}
+		v = r.within(firstBlock)
 	}
 	var b bytes.Buffer
 	if err := encode(&b, v); err != nil {
