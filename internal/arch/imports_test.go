@@ -83,7 +83,7 @@ var layers = []struct {
 	{"agentbox/internal/local", []string{"agentbox/internal/live", "agentbox/internal/runtime", "agentbox/internal/owner", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup"}},
 	{"agentbox/internal/cli", []string{"agentbox/internal/local", "agentbox/internal/config", "agentbox/internal/control", "agentbox/internal/doctor", "agentbox/internal/image", "agentbox/internal/image/oci", "agentbox/internal/owner", "agentbox/internal/ports", "agentbox/internal/transfer", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/runtime", "agentbox/internal/ids", "agentbox/internal/nearest", "agentbox/internal/heartbeat", "github.com/coder/websocket", "github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs", "github.com/spf13/pflag", "github.com/coreos/go-systemd/v22/daemon"}},
 	// Wiring: may import everything of ours, but not gVisor itself.
-	{"agentbox/internal/wire", []string{"agentbox/internal/..."}},
+	{"agentbox/internal/wire", []string{"agentbox/internal/...", "golang.org/x/sync/errgroup"}},
 	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "github.com/coder/websocket", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/bench", []string{"agentbox/internal/...", "golang.org/x/sys/unix"}},

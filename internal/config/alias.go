@@ -36,6 +36,9 @@ func (a *alias) value(v string, env func(string) (string, bool)) (string, error)
 var aliases = []alias{
 	{name: "STORAGE_PATH", key: "storage"},
 	{name: "METRICS_PORT", key: "metrics_listen", convert: metricsListen},
+	{name: "PROXY_HOST", key: "egress.proxy_host"},
+	{name: "PROXY_PORT", key: "egress.proxy_port", convert: proxyPort},
+	{name: "SIGNING_KEY", key: "egress.signing_key"},
 	{name: "API_PORT", key: "listen", generic: true, convert: apiListen},
 	{name: "API_HOST", key: "listen", generic: true, convert: apiHost},
 	{name: "LOG_LEVEL", key: "log.level", generic: true, convert: logLevel},
@@ -73,6 +76,8 @@ func port(v string) error {
 func metricsListen(v string, _ func(string) (string, bool)) (string, error) {
 	return net.JoinHostPort("127.0.0.1", v), port(v)
 }
+
+func proxyPort(v string, _ func(string) (string, bool)) (string, error) { return v, port(v) }
 
 // apiListen takes the address from API_HOST, whose default there is 0.0.0.0;
 // here nobody is on all interfaces by chance.

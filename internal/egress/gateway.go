@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/egress/policy"
+	"agentbox/internal/egress/token"
 	"agentbox/internal/sandbox"
 )
 
@@ -21,6 +22,11 @@ type GatewayOptions struct {
 	Full bool
 	// Limits of each sandbox.
 	Limits Limits
+	// Keys sign the tokens that Proxy verifies.
+	Keys *token.Keys
+	// Address (host:port) by which sandboxes with a network of their own reach the
+	// proxy, see Serve. Empty: they don't.
+	Address string
 	// Log is for the operator. Nil: none.
 	Log *slog.Logger
 }
@@ -28,7 +34,8 @@ type GatewayOptions struct {
 // Gateway has the sessions of the sandboxes that run here and have a network. Any
 // number of goroutines may use it.
 type Gateway struct {
-	o GatewayOptions
+	o    GatewayOptions
+	door *Listener
 
 	ends sync.WaitGroup // ways that are ending
 
@@ -41,7 +48,7 @@ func NewGateway(o GatewayOptions) *Gateway {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Gateway{o: o, ways: map[string]*Way{}}
+	return &Gateway{o: o, door: NewListener(o.Proxy), ways: map[string]*Way{}}
 }
 
 // Default is the network of callers who want one and do not say which: full if
@@ -116,8 +123,9 @@ func (g *Gateway) Shut(uid string) {
 	}
 }
 
-// end lets a way end by itself.
+// end lets a way end by itself. Its tokens are dead at once.
 func (g *Gateway) end(w *Way) {
+	g.door.Unregister(w.session)
 	w.session.End()
 	g.ends.Go(w.session.Close)
 }
@@ -135,6 +143,7 @@ func (g *Gateway) Close() error {
 	for _, w := range ways {
 		g.end(w)
 	}
+	g.door.Close()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -26,6 +26,7 @@ type Core struct {
 	ends      *prometheus.CounterVec
 	conns     *prometheus.CounterVec
 	bytes     *prometheus.CounterVec
+	tokens    prometheus.Counter
 }
 
 // Results of calls that made nothing.
@@ -67,6 +68,9 @@ func New() *Core {
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "agentbox_egress_bytes_total", Help: "Bytes of such connections.",
 		}, []string{"direction"}),
+		tokens: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "agentbox_egress_tokens_refused_total", Help: "Requests to the proxy that had no good token, or came from an address that is no sandbox's.",
+		}),
 	}
 }
 
@@ -109,6 +113,9 @@ func (c *Core) Connected(verdict string, sent, received int64) {
 	c.bytes.WithLabelValues("in").Add(float64(received))
 }
 
+// TokenRefused counts a request to the proxy that had no good token.
+func (c *Core) TokenRefused() { c.tokens.Inc() }
+
 func resultOf(err error) string {
 	switch {
 	case err == nil:
@@ -129,7 +136,7 @@ var states = []sandbox.State{
 }
 
 func (c *Core) all() []prometheus.Collector {
-	return []prometheus.Collector{c.creates, c.creating, c.execs, c.running, c.ooms, c.ends, c.conns, c.bytes}
+	return []prometheus.Collector{c.creates, c.creating, c.execs, c.running, c.ooms, c.ends, c.conns, c.bytes, c.tokens}
 }
 
 // Describe implements prometheus.Collector.

@@ -2,20 +2,26 @@ package wire
 
 import (
 	"context"
+	"net"
 	"path/filepath"
+	"strconv"
 
 	"agentbox/internal/audit"
 	"agentbox/internal/config"
 	"agentbox/internal/egress"
 	"agentbox/internal/egress/dial"
 	"agentbox/internal/egress/journal"
+	"agentbox/internal/egress/token"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/telemetry"
 )
 
-// egressDir has the log of connections, in the data directory.
-const egressDir = "egress"
+// What egress has in the data directory.
+const (
+	egressDir   = "egress"            // the log of connections
+	signingKeys = "signing-keys.json" // of the tokens of sandboxes
+)
 
 // openEgress opens the way of sandboxes to the network.
 func (d *daemon) openEgress(context.Context) (err error) {
@@ -29,9 +35,18 @@ func (d *daemon) openEgress(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	keys, err := token.Open(filepath.Join(d.cfg.DataDir, signingKeys), c.SigningKey, c.KeyOverlap)
+	if err != nil {
+		return err
+	}
+	address := ""
+	if c.ProxyHost != "" {
+		address = net.JoinHostPort(c.ProxyHost, strconv.FormatInt(c.ProxyPort, 10))
+	}
 	d.out = egress.NewGateway(egress.GatewayOptions{
-		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}}),
-		Full:  c.Full, Limits: egress.Limits{Conns: int(c.Connections), BytesPerSecond: c.Rate, Bytes: c.Bytes}, Log: d.hooks.Log,
+		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Tokens: keys}),
+		Keys:  keys, Address: address,
+		Full: c.Full, Limits: egress.Limits{Conns: int(c.Connections), BytesPerSecond: c.Rate, Bytes: c.Bytes}, Log: d.hooks.Log,
 	})
 	d.later(d.out.Close)
 	return nil
@@ -58,6 +73,9 @@ type recorder struct {
 func (r recorder) Record(rec egress.Record) {
 	r.conns.Record(rec)
 	r.meter.Connected(string(rec.Verdict), rec.BytesUp, rec.BytesDown)
+	if rec.Code == egress.CodeToken {
+		r.meter.TokenRefused()
+	}
 }
 
 // tunnels are a gateway's ways as the guest channel knows them.

@@ -10,7 +10,7 @@ import (
 )
 
 // listeners are where a daemon can be reached.
-type listeners struct{ main, local, metrics net.Listener }
+type listeners struct{ main, local, metrics, proxy net.Listener }
 
 func (d *daemon) listen() (l listeners, err error) {
 	defer func() {
@@ -28,6 +28,12 @@ func (d *daemon) listen() (l listeners, err error) {
 		if l.metrics, err = net.Listen("tcp", d.cfg.MetricsListen); err != nil {
 			return l, fmt.Errorf("listen on %s for metrics: %w", d.cfg.MetricsListen, err)
 		}
+	}
+	if at := d.cfg.Egress.ProxyAddress(); at != "" {
+		if l.proxy, err = net.Listen("tcp", at); err != nil {
+			return l, fmt.Errorf("listen on %s for sandboxes with a network of their own: %w (another address: egress.proxy_listen, another port: egress.proxy_port)", at, err)
+		}
+		d.hooks.Log.Info("the egress proxy listens for sandboxes with a network of their own", "address", l.proxy.Addr().String(), "called", d.cfg.Egress.ProxyHost)
 	}
 	return l, nil
 }
@@ -61,7 +67,7 @@ func (d *daemon) tryAddress(context.Context) error {
 
 func (l listeners) close() error {
 	var err error
-	for _, one := range []net.Listener{l.main, l.local, l.metrics} {
+	for _, one := range []net.Listener{l.main, l.local, l.metrics, l.proxy} {
 		if one != nil {
 			err = errors.Join(err, one.Close())
 		}
