@@ -271,6 +271,14 @@ func TestJWT06_Rotation(t *testing.T) {
 		t.Errorf("with a short key: %v", err)
 	}
 	r.key = ""
+	other, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", r.port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.d.StartWith(); err == nil || !strings.Contains(err.Error(), "--egress-proxy-port") {
+		t.Errorf("while its port is somebody else's: %v", err)
+	}
+	other.Close()
 	r.d.Start()
 	shown := r.d.Run("config", "show", "--egress-signing-key", "a-key-that-is-long-enough")
 	if shown.Code != 0 || !slices.ContainsFunc(strings.Split(shown.Stdout, "\n"), func(l string) bool {

@@ -29,11 +29,21 @@ func (d *daemon) listen() (l listeners, err error) {
 			return l, fmt.Errorf("listen on %s for metrics: %w", d.cfg.MetricsListen, err)
 		}
 	}
-	if at := d.cfg.Egress.ProxyAddress(); at != "" {
-		if l.proxy, err = net.Listen("tcp", at); err != nil {
-			return l, fmt.Errorf("listen on %s for sandboxes with a network of their own: %w (another address: egress.proxy_listen, another port: egress.proxy_port)", at, err)
+	if d.cfg.Egress.ProxyHost != "" {
+		if l.proxy, err = d.listenProxy(); err != nil {
+			return l, err
 		}
 		d.hooks.Log.Info("the egress proxy listens for sandboxes with a network of their own", "address", l.proxy.Addr().String(), "called", d.cfg.Egress.ProxyHost)
+	}
+	return l, nil
+}
+
+// listenProxy opens the port that sandboxes with a network of their own reach.
+func (d *daemon) listenProxy() (net.Listener, error) {
+	at := d.cfg.Egress.ProxyAddress()
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s for the egress proxy: %w (another address: --egress-proxy-listen, another port: --egress-proxy-port)", at, err)
 	}
 	return l, nil
 }
@@ -58,11 +68,20 @@ func (d *daemon) tryAddress(context.Context) error {
 			return err
 		}
 	}
-	l, err := d.listenMain()
-	if err != nil {
-		return err
+	tries := []func() (net.Listener, error){d.listenMain}
+	if d.cfg.Egress.ProxyHost != "" {
+		tries = append(tries, d.listenProxy)
 	}
-	return l.Close()
+	for _, try := range tries {
+		l, err := try()
+		if err != nil {
+			return err
+		}
+		if err := l.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l listeners) close() error {

@@ -133,3 +133,26 @@ func TestKeyFileIsGuarded(t *testing.T) {
 		t.Error("a file that can't be written")
 	}
 }
+
+// FuzzKeyFile: a file of keys is refused, or gives keys that sign, and what is
+// written then is read again.
+func FuzzKeyFile(f *testing.F) {
+	f.Add([]byte(`[{"secret":"YS1zaWduaW5nLWtleS1vZi0xOA=="}]`))
+	f.Add([]byte(`[{"secret":"YS1zaWduaW5nLWtleS1vZi0xOA==","until":"2100-01-01T00:00:00Z"},{"secret":"YS1zaWduaW5nLWtleS1vZi0xOQ=="}]`))
+	f.Add([]byte(`[{"secret":"c2hvcnQ="}]`))
+	f.Add([]byte(`null`))
+	path := filepath.Join(f.TempDir(), "keys")
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k, err := token.Open(path, "", 0)
+		if err != nil {
+			return
+		}
+		s := signed(t, k)
+		if again, err := token.Open(path, "", 0); err != nil || !good(again, s) {
+			t.Fatalf("%q gives keys that are lost: %v", content, err)
+		}
+	})
+}
