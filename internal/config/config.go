@@ -104,19 +104,21 @@ type Images struct {
 // Egress says what sandboxes may reach at most. What one may reach says its own
 // network, which is none by default.
 type Egress struct {
-	Full         bool          `key:"full" default:"false" doc:"Sandboxes may have the network mode full: all public addresses, on all ports."`
-	AllowRanges  []string      `key:"allow_ranges" doc:"Addresses that are not public, such as 10.1.0.0/16, and that sandboxes may reach as far as their network names the host. Loopback and link-local addresses must be named by a range within theirs, this machine's own and metadata services by the one address."`
-	PrivateHosts []string      `key:"private_hosts" doc:"Names, exact ones, that may have addresses in private networks."`
-	Connections  int64         `key:"connections" default:"224" min:"1" doc:"Connections of one sandbox that are open at the same time; a sandbox has 224 at most."`
-	Rate         int64         `key:"rate" unit:"size" default:"0" doc:"Bytes per second of one sandbox, in each direction. 0 = no limit."`
-	Bytes        int64         `key:"bytes" unit:"size" default:"0" doc:"Bytes of one sandbox in both directions, while it runs. 0 = no limit."`
-	LogFile      int64         `key:"log_file" unit:"size" default:"16m" min:"65536" doc:"Size at which a new file of the log of connections is begun."`
-	LogFiles     int64         `key:"log_files" default:"16" min:"2" doc:"Files of that log that are kept; the oldest goes first."`
-	ProxyHost    string        `key:"proxy_host" doc:"Name or address by which sandboxes with a network of their own reach the proxy. Set: the proxy has a listener, too, which serves them alone, each with its token. The sandboxes of gVisor have no such network, and nothing changes for them. Empty: no listener."`
-	ProxyPort    int64         `key:"proxy_port" default:"15004" min:"1" doc:"Port of that listener."`
-	ProxyListen  string        `key:"proxy_listen" doc:"Address of this machine that the listener has. Empty: proxy_host if that is an address, else 127.0.0.1."`
-	SigningKey   string        `key:"signing_key" secret:"true" min:"16" doc:"Key of the tokens by which sandboxes name themselves to the proxy: the bytes of the text. Not as a flag, which others on this machine can read. Empty: the one that was in force last; the first start makes one of 32 random bytes."`
-	KeyOverlap   time.Duration `key:"signing_key_overlap" default:"24h" doc:"How long tokens of the key before stay good when signing_key changes. 0 = not at all."`
+	Full         bool     `key:"full" default:"false" doc:"Sandboxes may have the network mode full: all public addresses, on all ports."`
+	AllowRanges  []string `key:"allow_ranges" doc:"Addresses that are not public, such as 10.1.0.0/16, and that sandboxes may reach as far as their network names the host. Loopback and link-local addresses must be named by a range within theirs, this machine's own and metadata services by the one address."`
+	PrivateHosts []string `key:"private_hosts" doc:"Names, exact ones, that may have addresses in private networks."`
+	CABundle     string   `key:"ca_bundle" doc:"Certificates of authorities that programs in sandboxes trust besides those of their image: the path of a PEM file, or system for this machine's own. It is read when the server starts. Empty: none."`
+	Connections  int64    `key:"connections" default:"224" min:"1" doc:"Connections of one sandbox that are open at the same time; a sandbox has 224 at most."`
+	Rate         int64    `key:"rate" unit:"size" default:"0" doc:"Bytes per second of one sandbox, in each direction. 0 = no limit."`
+	Bytes        int64    `key:"bytes" unit:"size" default:"0" doc:"Bytes of one sandbox in both directions, while it runs. 0 = no limit."`
+	LogFile      int64    `key:"log_file" unit:"size" default:"16m" min:"65536" doc:"Size at which a new file of the log of connections is begun."`
+	LogFiles     int64    `key:"log_files" default:"16" min:"2" doc:"Files of that log that are kept; the oldest goes first."`
+
+	ProxyHost   string        `key:"proxy_host" doc:"Name or address by which sandboxes with a network of their own reach the proxy. Set: the proxy has a listener, too, which serves them alone, each with its token. The sandboxes of gVisor have no such network, and nothing changes for them. Empty: no listener."`
+	ProxyPort   int64         `key:"proxy_port" default:"15004" min:"1" doc:"Port of that listener."`
+	ProxyListen string        `key:"proxy_listen" doc:"Address of this machine that the listener has. Empty: proxy_host if that is an address, else 127.0.0.1."`
+	SigningKey  string        `key:"signing_key" secret:"true" min:"16" doc:"Key of the tokens by which sandboxes name themselves to the proxy: the bytes of the text. Not as a flag, which others on this machine can read. Empty: the one that was in force last; the first start makes one of 32 random bytes."`
+	KeyOverlap  time.Duration `key:"signing_key_overlap" default:"24h" doc:"How long tokens of the key before stay good when signing_key changes. 0 = not at all."`
 }
 
 // Audit bounds the audit log.

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,9 @@ type Egress interface {
 	Dismiss(uid, request string) error
 	// Transferred are the bytes that went out and came in.
 	Transferred(uid string) (out, in int64)
+	// Trust are the certificates, DER, that a sandbox's programs are to trust
+	// besides its image's.
+	Trust(uid string, n sandbox.Network) [][]byte
 }
 
 // noEgress is a server whose sandboxes have no network.
@@ -59,12 +63,13 @@ func (noEgress) Open(string, string, sandbox.Network) client.Tunnel { return nil
 func (noEgress) Set(string, sandbox.Network, bool) error            { return nil }
 func (noEgress) Shut(string)                                        {}
 func (noEgress) Register(string, []netip.Addr) error                { return nil }
+func (noEgress) Requests(string) []sandbox.NetworkRequest           { return nil }
+func (noEgress) Dismiss(string, string) error                       { return errdefs.ErrNotFound }
+func (noEgress) Transferred(string) (out, in int64)                 { return 0, 0 }
+func (noEgress) Trust(string, sandbox.Network) [][]byte             { return nil }
 func (noEgress) ProxyURL(*sandbox.Sandbox, bool) (string, error) {
 	return "", errdefs.ErrNotImplemented
 }
-func (noEgress) Requests(string) []sandbox.NetworkRequest { return nil }
-func (noEgress) Dismiss(string, string) error             { return errdefs.ErrNotFound }
-func (noEgress) Transferred(string) (out, in int64)       { return 0, 0 }
 
 // DefaultNetwork is that of callers who want one and do not say which.
 func (m *Manager) DefaultNetwork() sandbox.Network { return m.opts.Egress.Default() }
@@ -74,7 +79,7 @@ func (m *Manager) network(n sandbox.Network) (sandbox.Network, error) {
 	if err := m.opts.Egress.Check(n); err != nil {
 		return n, err
 	}
-	n.Allow = slices.Clone(n.Allow)
+	n.Allow, n.Intercept = slices.Clone(n.Allow), slices.Clone(n.Intercept)
 	switch {
 	case n.Mode != "":
 	case n.On():
@@ -183,7 +188,7 @@ func (m *Manager) changeNetwork(ctx context.Context, b *box, cut bool, change fu
 	}
 	if err := m.applyNetwork(b.work(ctx), b, before.Network, cut); err != nil {
 		// What takes something away holds on the host, whatever the guest says to it.
-		if !more(before.Network, rec.Network) {
+		if !m.more(&before, &rec) {
 			m.note(ctx, b, fmt.Errorf("tell the sandbox's agent of its network: %w", err))
 		} else {
 			return errors.Join(err, m.save(ctx, b, before, nil), m.applyNetwork(context.WithoutCancel(ctx), b, rec.Network, true))
@@ -195,10 +200,14 @@ func (m *Manager) changeNetwork(ctx context.Context, b *box, cut bool, change fu
 	return nil
 }
 
-// more reports whether the agent has to serve more than before.
-func more(before, after sandbox.Network) bool {
-	return after.On() && (!before.On() || after.Resolver && !before.Resolver)
+// more reports whether the agent has to serve more than before, or programs have to
+// trust more.
+func (m *Manager) more(before, after *sandbox.Sandbox) bool {
+	return after.Network.On() && (!before.Network.On() || after.Network.Resolver && !before.Network.Resolver || len(m.trust(after)) > len(m.trust(before)))
 }
+
+// trust are the certificates that a sandbox's programs are to trust.
+func (m *Manager) trust(sb *sandbox.Sandbox) [][]byte { return m.opts.Egress.Trust(sb.UID, sb.Network) }
 
 // applyNetwork lets the recorded network of a sandbox hold. The caller holds b.op.
 func (m *Manager) applyNetwork(ctx context.Context, b *box, before sandbox.Network, cut bool) error {
@@ -209,7 +218,7 @@ func (m *Manager) applyNetwork(ctx context.Context, b *box, before sandbox.Netwo
 	if err := m.opts.Egress.Set(sb.UID, sb.Network, cut || !sb.Network.On()); err != nil {
 		return err
 	}
-	if before.On() == sb.Network.On() && before.Resolver == sb.Network.Resolver {
+	if before.On() == sb.Network.On() && before.Resolver == sb.Network.Resolver && slices.EqualFunc(m.opts.Egress.Trust(sb.UID, before), m.trust(&sb), bytes.Equal) {
 		return nil
 	}
 	if err := m.inform(ctx, b); err != nil {

@@ -2,25 +2,30 @@ package wire
 
 import (
 	"context"
+	"crypto/x509"
+	"fmt"
 	"net"
 	"path/filepath"
 	"strconv"
 
 	"agentbox/internal/audit"
+	"agentbox/internal/cabundle"
 	"agentbox/internal/config"
 	"agentbox/internal/egress"
 	"agentbox/internal/egress/dial"
 	"agentbox/internal/egress/journal"
+	"agentbox/internal/egress/mint"
 	"agentbox/internal/egress/token"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/telemetry"
 )
 
-// What egress has in the data directory.
+// In the data directory:
 const (
-	egressDir   = "egress"            // the log of connections
-	signingKeys = "signing-keys.json" // of the tokens of sandboxes
+	egressDir    = "egress"            // the log of connections
+	interceptKey = "intercept.key"     // what the authorities of sandboxes follow from
+	signingKeys  = "signing-keys.json" // of the tokens of sandboxes
 )
 
 // openEgress opens the way of sandboxes to the network.
@@ -35,21 +40,54 @@ func (d *daemon) openEgress(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	bundle, err := cabundle.Load("egress.ca_bundle", c.CABundle)
+	if err != nil {
+		return err
+	}
+	roots, err := rootsWith(bundle)
+	if err != nil {
+		return err
+	}
+	m, err := mint.Open(filepath.Join(d.cfg.DataDir, interceptKey))
+	if err != nil {
+		return err
+	}
 	keys, err := token.Open(filepath.Join(d.cfg.DataDir, signingKeys), c.SigningKey, c.KeyOverlap)
 	if err != nil {
 		return err
 	}
-	address := ""
-	if c.ProxyHost != "" {
-		address = net.JoinHostPort(c.ProxyHost, strconv.FormatInt(c.ProxyPort, 10))
-	}
 	d.out = egress.NewGateway(egress.GatewayOptions{
-		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Tokens: keys}),
-		Keys:  keys, Address: address,
-		Full: c.Full, Limits: egress.Limits{Conns: int(c.Connections), BytesPerSecond: c.Rate, Bytes: c.Bytes}, Log: d.hooks.Log,
+		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Intercept: m, Roots: roots, Tokens: keys}),
+		Full:  c.Full, Limits: egress.Limits{Conns: int(c.Connections), BytesPerSecond: c.Rate, Bytes: c.Bytes}, Log: d.hooks.Log,
+		Trust: cabundle.Raw(bundle), Authorities: m, Keys: keys, Address: calledProxy(c),
 	})
 	d.later(d.out.Close)
 	return nil
+}
+
+// rootsWith are the authorities that servers of intercepted connections are
+// checked with: this machine's and the operator's. nil: this machine's alone.
+func rootsWith(bundle []*x509.Certificate) (*x509.CertPool, error) {
+	if len(bundle) == 0 {
+		return nil, nil
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("read this machine's certificates: %w", err)
+	}
+	for _, c := range bundle {
+		roots.AddCert(c)
+	}
+	return roots, nil
+}
+
+// calledProxy is how sandboxes with a network of their own call the proxy's
+// listener. Empty: there is none.
+func calledProxy(c *config.Egress) string {
+	if c.ProxyHost == "" {
+		return ""
+	}
+	return net.JoinHostPort(c.ProxyHost, strconv.FormatInt(c.ProxyPort, 10))
 }
 
 func newDialer(c *config.Egress) (*dial.Dialer, error) {
