@@ -189,10 +189,10 @@ func TestUnknownAddressesAreBounded(t *testing.T) {
 	for _, c := range all {
 		_, _ = io.WriteString(c, "\r\n")
 		line, _ := bufio.NewReader(c).ReadString('\n')
-		answers[strings.TrimSpace(line)]++
+		status, _, _ := strings.Cut(strings.TrimPrefix(line, "HTTP/1.1 "), " ")
+		answers[status]++
 	}
-	const refused = "HTTP/1.1 407 Proxy Authentication Required"
-	if n := answers[refused]; n == 0 || n > 100 || n+answers[""] != len(all) {
+	if n := answers["407"]; n == 0 || n > 100 || n+answers[""] != len(all) {
 		t.Errorf("of %d connections: %v", len(all), answers)
 	}
 	g.serves("a sandbox meanwhile", fromA, basic("sandbox", "jwt_"+g.token("session-a", time.Hour)))

@@ -20,7 +20,6 @@ var absent = []struct {
 	method, path, id, summary string
 	access                    auth.Access
 }{
-	{http.MethodPost, "/sandboxes/{id}/packages/pip", "install-pip-packages", "Install Python packages", auth.NeedKey},
 	{http.MethodGet, "/secrets", "list-secrets", "List your secrets", auth.NeedKey},
 	{http.MethodPost, "/secrets", "set-secret", "Keep a secret", auth.NeedKey},
 	{http.MethodDelete, "/secrets/{name}", "remove-secret", "Remove a secret", auth.NeedKey},

@@ -27,7 +27,7 @@ const Prefix = "/api/v1"
 
 // Keys are what the routes about API keys need; auth.Keyring has it.
 type Keys interface {
-	Create(ctx context.Context, owner, name string, admin bool) (k auth.Key, secret string, err error)
+	CreateOnce(ctx context.Context, made, owner, name string, admin bool) (k auth.Key, secret string, err error)
 	List(ctx context.Context) ([]auth.Key, error)
 	Revoke(ctx context.Context, id string) (auth.Key, error)
 }
