@@ -13,13 +13,11 @@ import (
 
 // SessionOptions of a sandbox.
 type SessionOptions struct {
-	// Sandbox and Owner are what records say of it.
+	// Sandbox and Owner are what records say of it. Sandbox, which is unique, is
+	// also what its tokens name.
 	Sandbox, Owner string
-	// Token is the session that tokens must name, if the sandbox has one. Empty:
-	// Sandbox.
-	Token  string
-	Policy *policy.Policy // nil allows nothing
-	Limits Limits
+	Policy         *policy.Policy // nil allows nothing
+	Limits         Limits
 }
 
 // Session is what the proxy knows of one live sandbox: its policy, which may
@@ -52,9 +50,6 @@ var (
 func NewSession(o SessionOptions) *Session {
 	if o.Limits.Conns <= 0 {
 		o.Limits.Conns = DefaultConns
-	}
-	if o.Token == "" {
-		o.Token = o.Sandbox
 	}
 	s := &Session{o: o, meter: newMeter(o.Limits), denials: rate.NewLimiter(denials, denialsBurst), flows: make(map[*flow]struct{})}
 	s.policy.Store(o.Policy)

@@ -275,7 +275,7 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 		return errors.Join(err, closeAll(open))
 	}
 	b.begun()
-	m.runs(b, l, open)
+	m.runs(ctx, b, l, open)
 	return failpoint.CreateRunning.Hit()
 }
 
@@ -305,7 +305,8 @@ func (m *Manager) place(ctx context.Context) error {
 func (m *Manager) leave() { <-m.creates }
 
 // runs notes that a sandbox runs from now on, and watches for its end.
-func (m *Manager) runs(b *box, l *live.Box, open []*ports.Forward) {
+func (m *Manager) runs(ctx context.Context, b *box, l *live.Box, open []*ports.Forward) {
+	m.register(ctx, b)
 	b.mu.Lock()
 	b.live, b.forwards, b.ending = l, open, b.doom.reason != ""
 	b.mu.Unlock()

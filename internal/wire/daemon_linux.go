@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"agentbox/internal/audit"
 	"agentbox/internal/auth"
 	"agentbox/internal/cli"
@@ -230,15 +232,7 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, d.boxes.Drain)()
-	metrics := make(chan error, 1)
-	if l.metrics == nil {
-		metrics <- nil
-	} else {
-		go func() {
-			defer cancel() // half a daemon is none
-			metrics <- d.server.ServeMetrics(ctx, l.metrics)
-		}()
-	}
+	wait := d.serveBeside(ctx, cancel, l)
 	d.hooks.Up(up)
 	serving := []net.Listener{l.main, l.local}
 	if l.grpc != nil {
@@ -246,7 +240,7 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 	}
 	err := d.server.Serve(ctx, serving...)
 	cancel()
-	err = errors.Join(err, <-metrics)
+	err = errors.Join(err, wait())
 	if d.cfg.Ephemeral {
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), destroyAll)
 		defer done()
@@ -260,6 +254,25 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 	}
 	d.hooks.Left(left)
 	return err
+}
+
+// serveBeside serves the listeners that not every daemon has, until ctx ends. When
+// one of them fails, it ends the daemon: half a one is none. What it returns waits
+// for them.
+func (d *daemon) serveBeside(ctx context.Context, end func(), l listeners) (wait func() error) {
+	var g errgroup.Group
+	for _, one := range []struct {
+		net.Listener
+		serve func(context.Context, net.Listener) error
+	}{{l.metrics, d.server.ServeMetrics}, {l.proxy, d.out.Serve}} {
+		if one.Listener != nil {
+			g.Go(func() error {
+				defer end()
+				return one.serve(ctx, one.Listener)
+			})
+		}
+	}
+	return g.Wait
 }
 
 // policy is the operator's, as the core takes it.
