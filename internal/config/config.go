@@ -27,6 +27,7 @@ type Config struct {
 	Limits    Limits    `key:"limits" doc:"The operator's maximums: what no request gets more of."`
 	Volumes   Volumes   `key:"volumes" doc:"Named volumes and the storage of tenants."`
 	Egress    Egress    `key:"egress" doc:"What sandboxes may reach of the network at most, and the log of what they reached."`
+	Secrets   Secrets   `key:"secrets" doc:"What owners keep for requests of their sandboxes, which never see it."`
 	Images    Images    `key:"images" doc:"Where images come from."`
 	Audit     Audit     `key:"audit" doc:"The record of who did what."`
 	Log       Log       `key:"log" doc:"The daemon's own log, on standard error."`
@@ -112,6 +113,12 @@ type Egress struct {
 	Bytes        int64    `key:"bytes" unit:"size" default:"0" doc:"Bytes of one sandbox in both directions, while it runs. 0 = no limit."`
 	LogFile      int64    `key:"log_file" unit:"size" default:"16m" min:"65536" doc:"Size at which a new file of the log of connections is begun."`
 	LogFiles     int64    `key:"log_files" default:"16" min:"2" doc:"Files of that log that are kept; the oldest goes first."`
+}
+
+// Secrets says how the secrets of owners are kept.
+type Secrets struct {
+	KeyFile  string `key:"key_file" doc:"File with the key that encrypts secrets: 64 hexadecimal digits, as openssl rand -hex 32 writes them; only its owner may read it (mode 0600). Older keys may stand on lines below it: what they encrypted is encrypted anew when the daemon starts. Empty: secrets.key in the data directory, made when it is needed."`
+	PerOwner int64  `key:"per_owner" default:"100" min:"1" doc:"Secrets of one owner."`
 }
 
 // Audit bounds the audit log.

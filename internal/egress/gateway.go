@@ -74,8 +74,9 @@ func (g *Gateway) compile(n sandbox.Network) (*policy.Policy, error) {
 // Open gives a sandbox its way out. One that it has goes on, under the network
 // that it is to have now. What the operator does not allow any more, allows
 // nothing.
-func (g *Gateway) Open(uid, owner string, n sandbox.Network) *Way {
-	p, err := g.compile(n)
+func (g *Gateway) Open(sb *sandbox.Sandbox) *Way {
+	uid := sb.UID
+	p, err := g.compile(sb.Network)
 	if err != nil {
 		g.o.Log.Warn("a sandbox's network is not allowed any more and leads nowhere", "sandbox", uid, "error", err)
 	}
@@ -83,7 +84,7 @@ func (g *Gateway) Open(uid, owner string, n sandbox.Network) *Way {
 	defer g.mu.Unlock()
 	w := g.ways[uid]
 	if w == nil {
-		w = &Way{proxy: g.o.Proxy, session: NewSession(SessionOptions{Sandbox: uid, Owner: owner, Policy: p, Limits: g.o.Limits})}
+		w = &Way{proxy: g.o.Proxy, session: NewSession(SessionOptions{Sandbox: uid, Owner: sb.Owner, Policy: p, Limits: g.o.Limits, Secrets: sb.Secrets})}
 		g.ways[uid] = w
 	} else {
 		w.session.SetPolicy(p, false)

@@ -13,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 
 	"agentbox/internal/egress"
+	"agentbox/internal/egress/policy"
 )
 
 // minter intercepts the hosts that it has certificates for.
@@ -28,11 +29,23 @@ func (m minter) Certificate(_ *egress.Session, host string) (*tls.Certificate, e
 // vault puts the secret in place of what the sandbox has of it.
 type vault struct{}
 
-func (vault) Inject(s *egress.Session, host string, h http.Header) {
-	if host == "allowed.test" && h.Get("X-Key") == "placeholder-"+s.Sandbox() {
-		h.Set("X-Key", "secret")
+func (vault) Wants(_ *egress.Session, t policy.Target) bool { return t.Host() == "allowed.test" }
+
+func (v vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide []string, err error) {
+	switch h.Get("X-Key") {
+	case "broken":
+		return nil, errors.New("secret X: broken")
+	case "placeholder-" + s.Sandbox():
+		if v.Wants(s, t) {
+			h.Set("X-Key", secret)
+			hide = []string{secret}
+		}
 	}
+	return hide, nil
 }
+
+// secret is what the vault has.
+const secret = "sk-secret-value"
 
 func interceptingLab(t *testing.T) (*lab, *authority) {
 	l := newLab(t)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"agentbox/internal/egress/policy"
+	"agentbox/internal/sandbox"
 )
 
 // SessionOptions of a sandbox.
@@ -18,7 +19,9 @@ type SessionOptions struct {
 	// Sandbox.
 	Token  string
 	Policy *policy.Policy // nil allows nothing
-	Limits Limits
+	// Secrets that may be put into its requests.
+	Secrets []sandbox.SecretUse
+	Limits  Limits
 }
 
 // Session is what the proxy knows of one live sandbox: its policy, which may
@@ -61,6 +64,12 @@ func NewSession(o SessionOptions) *Session {
 
 // Sandbox is the one of SessionOptions.
 func (s *Session) Sandbox() string { return s.o.Sandbox }
+
+// Owner is the one of SessionOptions.
+func (s *Session) Owner() string { return s.o.Owner }
+
+// Secrets are those of SessionOptions; they must not be changed.
+func (s *Session) Secrets() []sandbox.SecretUse { return s.o.Secrets }
 
 // Policy is the one in force.
 func (s *Session) Policy() *policy.Policy { return s.policy.Load() }

@@ -24,7 +24,7 @@ func (t *tunnel) serveTLS(ctx context.Context) *refusal {
 	if r := t.checkServerName(name); r != nil {
 		return t.refuseTLS(r)
 	}
-	if t.p.o.Intercept == nil {
+	if !t.mustSee() {
 		return t.serveRaw(ctx)
 	}
 	cert, err := t.p.o.Intercept.Certificate(t.s, t.f.target.Host())
@@ -36,6 +36,9 @@ func (t *tunnel) serveTLS(ctx context.Context) *refusal {
 	}
 	return t.intercept(ctx, cert)
 }
+
+// mustSee reports whether the TLS of the tunnel is to be intercepted.
+func (t *tunnel) mustSee() bool { return t.p.o.Intercept != nil }
 
 // refuseTLS tells the client, in its protocol, that access is denied.
 func (t *tunnel) refuseTLS(r *refusal) *refusal {

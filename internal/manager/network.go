@@ -21,8 +21,9 @@ type Egress interface {
 	Default() sandbox.Network
 	// Check refuses a network that can't be had.
 	Check(n sandbox.Network) error
-	// Open gives a sandbox its way out. One that it has goes on, under n.
-	Open(uid, owner string, n sandbox.Network) client.Tunnel
+	// Open gives a sandbox its way out. One that it has goes on, under the network
+	// that it has now.
+	Open(sb *sandbox.Sandbox) client.Tunnel
 	// Set changes what a sandbox that has a way may reach. With cut, connections
 	// end that are not allowed any more.
 	Set(uid string, n sandbox.Network, cut bool) error
@@ -45,13 +46,13 @@ func (noEgress) Check(n sandbox.Network) error {
 	}
 	return nil
 }
-func (noEgress) Default() sandbox.Network                           { return sandbox.Network{Mode: sandbox.NetworkFull} }
-func (noEgress) Open(string, string, sandbox.Network) client.Tunnel { return nil }
-func (noEgress) Set(string, sandbox.Network, bool) error            { return nil }
-func (noEgress) Shut(string)                                        {}
-func (noEgress) Requests(string) []sandbox.NetworkRequest           { return nil }
-func (noEgress) Dismiss(string, string) error                       { return errdefs.ErrNotFound }
-func (noEgress) Transferred(string) (out, in int64)                 { return 0, 0 }
+func (noEgress) Default() sandbox.Network                 { return sandbox.Network{Mode: sandbox.NetworkFull} }
+func (noEgress) Open(*sandbox.Sandbox) client.Tunnel      { return nil }
+func (noEgress) Set(string, sandbox.Network, bool) error  { return nil }
+func (noEgress) Shut(string)                              {}
+func (noEgress) Requests(string) []sandbox.NetworkRequest { return nil }
+func (noEgress) Dismiss(string, string) error             { return errdefs.ErrNotFound }
+func (noEgress) Transferred(string) (out, in int64)       { return 0, 0 }
 
 // DefaultNetwork is that of callers who want one and do not say which.
 func (m *Manager) DefaultNetwork() sandbox.Network { return m.opts.Egress.Default() }
@@ -77,7 +78,7 @@ func (m *Manager) wayOut(sb *sandbox.Sandbox) client.Tunnel {
 	if !sb.Network.On() {
 		return nil
 	}
-	return m.opts.Egress.Open(sb.UID, sb.Owner, sb.Network)
+	return m.opts.Egress.Open(sb)
 }
 
 // SetNetwork changes what a sandbox may reach, at once for everything new. With

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
 
@@ -9,6 +10,7 @@ import (
 	"agentbox/internal/egress"
 	"agentbox/internal/egress/dial"
 	"agentbox/internal/egress/journal"
+	"agentbox/internal/egress/vault"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/telemetry"
@@ -16,6 +18,18 @@ import (
 
 // egressDir has the log of connections, in the data directory.
 const egressDir = "egress"
+
+// secretsKey encrypts the secrets of owners, in the data directory.
+const secretsKey = "secrets.key"
+
+// openSecrets opens what owners keep for requests of their sandboxes.
+func (d *daemon) openSecrets(ctx context.Context) (err error) {
+	c := &d.cfg.Secrets
+	d.secrets, err = vault.Open(ctx, vault.Options{
+		Records: d.store, KeyFile: cmp.Or(c.KeyFile, filepath.Join(d.cfg.DataDir, secretsKey)), Make: c.KeyFile == "", PerOwner: int(c.PerOwner), Log: d.hooks.Log,
+	})
+	return err
+}
 
 // openEgress opens the way of sandboxes to the network.
 func (d *daemon) openEgress(context.Context) (err error) {
@@ -30,7 +44,7 @@ func (d *daemon) openEgress(context.Context) (err error) {
 		return err
 	}
 	d.out = egress.NewGateway(egress.GatewayOptions{
-		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}}),
+		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Secrets: d.secrets}),
 		Full:  c.Full, Limits: egress.Limits{Conns: int(c.Connections), BytesPerSecond: c.Rate, Bytes: c.Bytes}, Log: d.hooks.Log,
 	})
 	d.later(d.out.Close)
@@ -63,6 +77,4 @@ func (r recorder) Record(rec egress.Record) {
 // tunnels are a gateway's ways as the guest channel knows them.
 type tunnels struct{ *egress.Gateway }
 
-func (t tunnels) Open(uid, owner string, n sandbox.Network) client.Tunnel {
-	return t.Gateway.Open(uid, owner, n)
-}
+func (t tunnels) Open(sb *sandbox.Sandbox) client.Tunnel { return t.Gateway.Open(sb) }

@@ -71,6 +71,11 @@ func (p *Policy) addHost(text, before string) error {
 	if err != nil {
 		return err
 	}
+	p.add(e, before)
+	return nil
+}
+
+func (p *Policy) add(e entry, before string) {
 	r := rule{text: before + e.String(), ports: e.ports(), requests: e.requests}
 	switch {
 	case e.prefix.IsValid():
@@ -80,5 +85,4 @@ func (p *Policy) addHost(text, before string) error {
 	default:
 		p.names[e.name] = append(p.names[e.name], r)
 	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/danielgtaylor/huma/v2"
@@ -21,14 +20,6 @@ var absent = []struct {
 	access                    auth.Access
 }{
 	{http.MethodPost, "/sandboxes/{id}/packages/pip", "install-pip-packages", "Install Python packages", auth.NeedKey},
-	{http.MethodGet, "/secrets", "list-secrets", "List your secrets", auth.NeedKey},
-	{http.MethodPost, "/secrets", "set-secret", "Keep a secret", auth.NeedKey},
-	{http.MethodDelete, "/secrets/{name}", "remove-secret", "Remove a secret", auth.NeedKey},
-}
-
-// absentThing is what such routes name in their paths.
-type absentThing struct {
-	Name string `path:"name" maxLength:"128"`
 }
 
 func (a *API) addAbsent() {
@@ -42,15 +33,8 @@ func (a *API) addAbsent() {
 			OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{"Not on this server"}, Description: "This server can't do that: unsupported.",
 		}
 		access := server.Route{Access: r.access}
-		switch {
-		case strings.Contains(r.path, "{id}"):
-			route(a, op, access, func(ctx context.Context, c sandbox.Caller, in *SandboxID) (*struct{}, error) {
-				return nil, inside(ctx, c, in.ID)
-			})
-		case strings.Contains(r.path, "{name}"):
-			route(a, op, access, func(context.Context, sandbox.Caller, *absentThing) (*struct{}, error) { return nil, no })
-		default:
-			route(a, op, access, func(context.Context, sandbox.Caller, *struct{}) (*struct{}, error) { return nil, no })
-		}
+		route(a, op, access, func(ctx context.Context, c sandbox.Caller, in *SandboxID) (*struct{}, error) {
+			return nil, inside(ctx, c, in.ID)
+		})
 	}
 }
