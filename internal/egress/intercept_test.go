@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/coder/websocket"
@@ -56,6 +58,8 @@ func interceptingLab(t *testing.T) (*lab, *authority) {
 	m.HandleFunc("/key", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Method+" "+r.Header.Get("X-Key"))
 	})
+	m.HandleFunc("/length", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, len(r.Header.Get("X-Key"))) })
+	m.HandleFunc("/repeat", repeatKey)
 	l.web(allowedAddr, 443, m, "allowed.test", "direct.test")
 	l.web(allowedAddr, 80, m)
 	l.name("direct.test", allowedAddr)
@@ -99,8 +103,11 @@ func TestSecretsGoToTheServerOnly(t *testing.T) {
 		b, _ := io.ReadAll(resp.Body)
 		return resp.StatusCode, string(b)
 	}
-	if _, body := ask("GET", "https://allowed.test/key"); body != "GET secret" {
+	if _, body := ask("GET", "https://allowed.test/length"); body != "15" {
 		t.Errorf("over TLS: %q", body)
+	}
+	if _, body := ask("GET", "https://allowed.test/key"); body != "GET "+strings.Repeat("*", len(secret)) {
+		t.Errorf("repeated by the server: %q", body)
 	}
 	if _, body := ask("GET", "http://allowed.test/key"); body != "GET placeholder-s1" {
 		t.Errorf("in clear: %q", body)
