@@ -46,13 +46,13 @@ func (a *App) secretCommand() *cobra.Command {
 		Use:   "secret",
 		Short: "Keep secrets that sandboxes use and never see",
 		Long: `Keep secrets on the server, such as keys of APIs, that sandboxes use without seeing them.
-A sandbox that is made with agentbox create --secret NAME has a placeholder in the variable
-NAME. Where a request has it in the secret's header, the value takes its place on the way
-to the hosts that the secret is for, over TLS; everywhere else the placeholder goes out.
-The sandbox must be allowed to reach those hosts: --allow.`,
-		Example: `  agentbox secret set API_KEY --host api.example.com < key.txt
-  agentbox create --secret API_KEY --allow api.example.com
-  agentbox exec SANDBOX -- sh -c 'curl -H "Authorization: Bearer $API_KEY" https://api.example.com/'`,
+A sandbox that is made with agentbox create --secret NAME has a placeholder in the
+variable NAME. Where a request has it in the secret's header, the value takes its place
+on the way to the hosts that the secret is for, over TLS; everywhere else the placeholder
+goes out. The sandbox must be allowed to reach those hosts: --allow.`,
+		Example: `  agentbox secret set API_KEY --host api.example.com --header X-Key < key.txt
+  agentbox create --name dev --secret API_KEY --allow api.example.com
+  agentbox exec dev -- sh -c 'curl -H "X-Key: $API_KEY" https://api.example.com/'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -67,9 +67,9 @@ func (a *App) secretSet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Keep a secret, or give it another value",
-		Long: `Keep a secret, or give the one of that name another value, hosts and header: sandboxes that
-have it use those from their next request on. The value is read from standard input, a
-file or a variable, without a newline at its end; it is no argument, since those can be
+		Long: `Keep a secret, or give the one of that name another value, hosts and header: sandboxes
+that have it use those from their next request on. The value is read from standard input,
+a file or a variable, without a newline at its end; it is no argument, since those can be
 seen by others. Without --format it takes the place of the placeholder and what stands
 around that stays, also in the credentials of the Basic scheme.`,
 		Example: `  agentbox secret set API_KEY --host api.example.com < key.txt

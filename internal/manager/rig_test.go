@@ -38,6 +38,7 @@ type rig struct {
 	volumes func(*store.Store) manager.Volumes
 	disk    disk
 	storage string // directory of tenants' storage
+	secrets manager.Secrets
 }
 
 // disk is what tests ask of *volume.Volumes, which only some systems have.
@@ -86,6 +87,9 @@ func (r *rig) tryOpen(before ...func(*life)) (*daemon, error) {
 	}
 	d := &daemon{t: r.t, life: l, store: s, rt: r.host.Open()}
 	o := manager.Options{Runtime: &mortalRuntime{d.rt, l}, Images: l, Store: &mortalStore{s, l}, Policy: r.policy, Memory: r.memory}
+	if r.secrets != nil {
+		o.Secrets = r.secrets
+	}
 	if r.volumes != nil {
 		o.Volumes = &mortalVolumes{r.volumes(s), l}
 	}
