@@ -17,10 +17,11 @@ import (
 
 // networkWish is what a sandbox is to reach.
 type networkWish struct {
-	Mode     string   `json:"mode,omitempty"`
-	Allow    []string `json:"allow,omitempty"`
-	Resolver bool     `json:"resolver,omitempty"`
-	Cut      bool     `json:"cut,omitempty"`
+	Mode      string   `json:"mode,omitempty"`
+	Allow     []string `json:"allow,omitempty"`
+	Intercept []string `json:"intercept,omitempty"`
+	Resolver  bool     `json:"resolver,omitempty"`
+	Cut       bool     `json:"cut,omitempty"`
 }
 
 // networkRow is what a sandbox may reach, as the server shows it.
@@ -80,7 +81,12 @@ agentbox create --allow HOST or gets one here.
 
 A HOST is a name (api.example.com), all names below one ('*.example.com'), either with a
 port (api.example.com:8443; else 80 and 443), an address or a range (192.0.2.0/24),
-requests ('GET api.example.com/v1/*'), or a preset such as python, node, git or default.`,
+requests ('GET api.example.com/v1/*'), or a preset such as python, node, git or default.
+
+For a host that is named with --intercept, and one of which only some requests are
+allowed, the server ends TLS itself: so it sees the requests, and records method and
+path. Programs in the sandbox trust it by an authority of the sandbox's own; those that
+trust certain certificates only, and clients of HTTP/2 alone, are refused.`,
 		Example: `  agentbox create --name dev --allow python --allow api.example.com
   agentbox egress log dev
   agentbox egress allow dev api.example.org`,
@@ -101,6 +107,8 @@ func (a *App) egressPolicy() *cobra.Command {
 With --mode or --allow, set it: what it was before is gone.`,
 		Example: `  agentbox egress policy dev
   agentbox egress policy dev --allow python --allow '*.example.com'
+  agentbox egress policy dev --allow python --allow 'GET,HEAD https://api.example.com/v1/*'
+  agentbox egress policy dev --allow api.example.com --intercept api.example.com
   agentbox egress policy dev --mode none`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSandboxes(1),
@@ -111,8 +119,8 @@ With --mode or --allow, set it: what it was before is gone.`,
 			}
 			fl := cmd.Flags()
 			set := fl.Changed("mode") || fl.Changed("allow")
-			if !set && (fl.Changed("resolver") || fl.Changed("cut")) {
-				return errors.New("--resolver and --cut go with --mode or --allow, which say all that it may reach from now on")
+			if !set && (fl.Changed("resolver") || fl.Changed("intercept") || fl.Changed("cut")) {
+				return errors.New("--intercept, --resolver and --cut go with --mode or --allow, which say all that it may reach from now on")
 			}
 			if set {
 				if err := r.call(cmd.Context(), http.MethodPut, inSandbox(args[0], "network"), n, nil); err != nil {
@@ -133,6 +141,7 @@ With --mode or --allow, set it: what it was before is gone.`,
 func (n *networkWish) addAllow(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&n.Allow, "allow", nil, "`HOST` that it may reach: a name, *.name, name:port, range or preset (repeatable; see agentbox egress)")
+	fl.StringArrayVar(&n.Intercept, "intercept", nil, "`HOST` whose TLS the server ends itself, so that it sees the requests (repeatable; it allows nothing)")
 	fl.BoolVar(&n.Resolver, "resolver", false, "let programs that take no proxy reach allowed names, too")
 }
 
@@ -143,6 +152,12 @@ func (a *App) showNetwork(cmd *cobra.Command, r *remote, id string, asJSON bool)
 	}
 	fmt.Fprintf(a.Stdout, "network: %s\n", visible(n.Mode))
 	for _, e := range n.Allow {
+		fmt.Fprintf(a.Stdout, "  %s\n", visible(e))
+	}
+	if len(n.Intercept) > 0 {
+		fmt.Fprintln(a.Stdout, "intercepted:")
+	}
+	for _, e := range n.Intercept {
 		fmt.Fprintf(a.Stdout, "  %s\n", visible(e))
 	}
 	if len(n.Requests) == 0 {
@@ -208,7 +223,7 @@ func (a *App) egressChange(verb, short, long string, change func(list []string, 
 					return err
 				}
 			}
-			wish := networkWish{Allow: n.Allow, Resolver: n.Resolver, Cut: cut}
+			wish := networkWish{Allow: n.Allow, Intercept: n.Intercept, Resolver: n.Resolver, Cut: cut}
 			if n.Mode == "full" {
 				wish.Mode = n.Mode // which the server tells to have no list
 			}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"agentbox/internal/cabundle"
 	"agentbox/internal/image"
 	"agentbox/internal/local"
 	"agentbox/internal/ports"
@@ -38,6 +40,7 @@ type runFlags struct {
 	name              string
 	publish           []string
 	portRange         string
+	caBundle          string
 }
 
 func (a *App) runCommand() *cobra.Command {
@@ -93,6 +96,7 @@ failed, 126 and 127 when the command can't be executed or isn't found.`,
 	fl.StringVar(&f.name, "name", "", "name of the sandbox, for agentbox cp and ps")
 	fl.StringArrayVarP(&f.publish, "publish", "p", nil, "make a port of the sandbox reachable here, [HOST_IP:][HOST:]GUEST (repeatable; default HOST_IP 127.0.0.1)")
 	fl.StringVar(&f.portRange, "port-range", os.Getenv("AGENTBOX_PORT_RANGE"), "host ports that -p may use (AGENTBOX_PORT_RANGE; default "+ports.DefaultRange.String()+")")
+	fl.StringVar(&f.caBundle, "ca-bundle", os.Getenv("AGENTBOX_EGRESS_CA_BUNDLE"), "certificates that programs trust besides the image's: a PEM `FILE`, or "+cabundle.System+" for this machine's own (AGENTBOX_EGRESS_CA_BUNDLE)")
 	fl.BoolVar(&f.json, "json", false, "print one JSON object with output and verdict instead of the output itself; a peak_memory of 0 is not known")
 	fl.StringVar(&f.maxOutput, "max-output", "", "with --json: bytes kept per stream (default 10000000)")
 	return cmd
@@ -270,6 +274,9 @@ func (f *runFlags) prepare(cmd *cobra.Command, name string) (req local.Request, 
 	if req.Env, err = environment(f.env); err != nil {
 		return req, nil, err
 	}
+	if req.Trust, err = f.trust(); err != nil {
+		return req, nil, err
+	}
 	req.ApplyAlias()
 	if copies, err = parseCopies(f.copies); err != nil {
 		return req, nil, err
@@ -280,6 +287,20 @@ func (f *runFlags) prepare(cmd *cobra.Command, name string) (req local.Request, 
 		}
 	}
 	return req, copies, nil
+}
+
+// trust is the bundle of certificates for the sandbox.
+func (f *runFlags) trust() ([][]byte, error) {
+	where := f.caBundle
+	if where != "" && where != cabundle.System {
+		abs, err := filepath.Abs(where)
+		if err != nil {
+			return nil, err
+		}
+		where = abs
+	}
+	certs, err := cabundle.Load("ca-bundle", where)
+	return cabundle.Raw(certs), err
 }
 
 // choose sets the program of c: argv as it was given, the image's own, or a shell.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"agentbox/internal/cabundle"
 	"agentbox/internal/sandbox"
 )
 
@@ -45,6 +46,7 @@ func (l *Loaded) check(from origin) error {
 			errs = append(errs, from.of(p.key, &sandbox.InvalidError{Field: p.key, Value: p.path, Allowed: "an absolute path"}))
 		}
 	}
+	errs = append(errs, from.of("egress.ca_bundle", cabundle.Check("egress.ca_bundle", l.Egress.CABundle)))
 	for _, e := range l.RateLimit.Exempt {
 		if _, err := ParseNetwork("rate_limit.exempt", e); err != nil {
 			errs = append(errs, from.of("rate_limit.exempt", err))

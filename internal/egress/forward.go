@@ -219,12 +219,12 @@ func (w *web) dialTLS(ctx context.Context, network, addr string) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	conn := tls.Client(up, &tls.Config{ServerName: w.target.Host(), RootCAs: w.p.o.Roots, MinVersion: tls.VersionTLS12})
+	conn := tls.Client(up, &tls.Config{ServerName: w.target.Host(), RootCAs: w.p.o.Roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
 	ctx, cancel := context.WithTimeout(ctx, w.p.o.Timeouts.Head)
 	defer cancel()
 	if err := conn.HandshakeContext(ctx); err != nil {
 		up.Close()
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errNoTLS, err)
 	}
 	return conn, nil
 }

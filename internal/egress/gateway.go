@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,8 +22,18 @@ type GatewayOptions struct {
 	Full bool
 	// Limits of each sandbox.
 	Limits Limits
+	// Trust are certificates, DER, that the operator gives to all sandboxes.
+	Trust [][]byte
+	// Authorities are those of intercepted connections. Nil: none is intercepted.
+	Authorities Authorities
 	// Log is for the operator. Nil: none.
 	Log *slog.Logger
+}
+
+// Authorities gives the certificate, DER, of a sandbox's own authority, which its
+// programs must trust.
+type Authorities interface {
+	Authority(sandbox string) ([]byte, error)
 }
 
 // Gateway has the sessions of the sandboxes that run here and have a network. Any
@@ -177,6 +188,22 @@ func (g *Gateway) Transferred(uid string) (out, in int64) {
 		return w.session.meter.up.bytes.Load(), w.session.meter.down.bytes.Load()
 	}
 	return 0, 0
+}
+
+// Trust are the certificates, DER, that a sandbox's programs are to trust besides
+// its image's.
+func (g *Gateway) Trust(sb *sandbox.Sandbox) [][]byte {
+	p, err := g.compile(sb.Network)
+	sees := p.Intercepts() || sb.Network.On() && len(sb.Secrets) > 0
+	if err != nil || g.o.Authorities == nil || !sees {
+		return g.o.Trust
+	}
+	own, err := g.o.Authorities.Authority(sb.UID)
+	if err != nil {
+		g.o.Log.Warn("a sandbox has no authority: its programs refuse intercepted connections", "sandbox", sb.UID, "error", err)
+		return g.o.Trust
+	}
+	return append(slices.Clip(g.o.Trust), own)
 }
 
 func (g *Gateway) way(uid string) *Way {

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -18,14 +22,28 @@ import (
 	"agentbox/internal/egress/policy"
 )
 
-// minter intercepts the hosts that it has certificates for.
+// minter has certificates for some hosts.
 type minter struct {
 	certs map[string]*tls.Certificate
 	err   error
 }
 
 func (m minter) Certificate(_ *egress.Session, host string) (*tls.Certificate, error) {
+	if m.certs[host] == nil && m.err == nil {
+		return nil, errors.New("nobody asks for it")
+	}
 	return m.certs[host], m.err
+}
+
+// intercepted is a session whose sandbox may reach hosts, of which TLS to
+// allowed.test is intercepted.
+func (l *lab) intercepted(allow ...string) *egress.Session {
+	l.t.Helper()
+	p, err := policy.Compile(policy.Spec{Allow: allow, Intercept: []string{"allowed.test"}})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return l.sessionOf(egress.SessionOptions{Sandbox: "s1", Owner: "t1", Policy: p})
 }
 
 // vault puts the secret in place of what the sandbox has of it.
@@ -69,7 +87,7 @@ func interceptingLab(t *testing.T) (*lab, *authority) {
 // TestIntercepted: the flows of TestNET03_Flows with the proxy in between.
 func TestIntercepted(t *testing.T) {
 	l, ca := interceptingLab(t)
-	d := l.open(l.session("allowed.test", "direct.test"))
+	d := l.open(l.intercepted("allowed.test", "direct.test"))
 	c := d.clientWith("http", &tls.Config{RootCAs: ca.pool})
 	f := flows{c: c, url: "https://allowed.test", size: 5 << 20}
 	for name, flow := range map[string]func(*testing.T){
@@ -81,7 +99,7 @@ func TestIntercepted(t *testing.T) {
 	if _, body := get(t, c, "https://allowed.test/hello"); body != "hello HTTP/1.1 allowed.test" {
 		t.Errorf("got %q", body)
 	}
-	// A host without a certificate is nobody's business.
+	// A host that is not named for it is nobody's business.
 	if _, body := get(t, d.client("http"), "https://direct.test/hello"); body != "hello HTTP/2.0 direct.test" {
 		t.Errorf("got %q", body)
 	}
@@ -90,7 +108,7 @@ func TestIntercepted(t *testing.T) {
 // TestSecretsGoToTheServerOnly, over TLS only.
 func TestSecretsGoToTheServerOnly(t *testing.T) {
 	l, ca := interceptingLab(t)
-	d := l.open(l.session("allowed.test"))
+	d := l.open(l.intercepted("allowed.test"))
 	c := d.clientWith("http", &tls.Config{RootCAs: ca.pool})
 	ask := func(method, url string) (int, string) {
 		r, _ := http.NewRequest(method, url, nil)
@@ -121,7 +139,7 @@ func TestSecretsGoToTheServerOnly(t *testing.T) {
 // passes where they can't.
 func TestMethodsAndPaths(t *testing.T) {
 	l, ca := interceptingLab(t)
-	d := l.open(l.session("GET allowed.test/hello*", "GET direct.test/hello*"))
+	d := l.open(l.session("GET allowed.test/hello*", "GET http://direct.test/hello*", "HEAD http://direct.test:443/"))
 	seen, unseen := d.clientWith("http", &tls.Config{RootCAs: ca.pool}), d.client("http")
 	for _, c := range []struct {
 		client      *http.Client
@@ -157,7 +175,7 @@ func TestMethodsAndPaths(t *testing.T) {
 // TestInterceptionFails: closed, never open.
 func TestInterceptionFails(t *testing.T) {
 	l, _ := interceptingLab(t)
-	d := l.open(l.session("allowed.test"))
+	d := l.open(l.intercepted("allowed.test"))
 	// The client does not know the sandbox's authority.
 	if _, err := d.client("http").Get("https://allowed.test/"); err == nil {
 		t.Error("a client takes a certificate that it does not know")
@@ -166,14 +184,14 @@ func TestInterceptionFails(t *testing.T) {
 		t.Errorf("the record is %+v", r)
 	}
 	l.options.Intercept = minter{err: errors.New("no key")}
-	if _, err := l.open(l.session("allowed.test")).client("http").Get("https://allowed.test/"); err == nil {
+	if _, err := l.open(l.intercepted("allowed.test")).client("http").Get("https://allowed.test/"); err == nil {
 		t.Error("without a certificate the connection passes")
 	}
 	// The server's certificate is another host's.
 	l2, ca := interceptingLab(t)
 	l2.web(evilAddr, 443, ok("evil"), "evil.test")
 	l2.name("allowed.test", evilAddr)
-	resp, body := get(t, l2.open(l2.session("allowed.test")).clientWith("http", &tls.Config{RootCAs: ca.pool}), "https://allowed.test/")
+	resp, body := get(t, l2.open(l2.intercepted("allowed.test")).clientWith("http", &tls.Config{RootCAs: ca.pool}), "https://allowed.test/")
 	if resp.StatusCode != 502 || body != "Proxy error: the server's certificate is not good for this host" {
 		t.Errorf("got %s %q", resp.Status, body)
 	}
@@ -226,5 +244,80 @@ func TestWebSocketEnd(t *testing.T) {
 	}
 	if r := l.record(0); r.Verdict != egress.Allowed || r.Status != 101 || r.Path != "/ws" || r.BytesUp < 10_000 || r.BytesDown < 10_000 {
 		t.Errorf("the record is %+v", r)
+	}
+}
+
+// TestInterceptedServers: what is wrong with a server's certificate or its TLS is
+// told in words; nothing is sent to it.
+func TestInterceptedServers(t *testing.T) {
+	l, ca := interceptingLab(t)
+	now := time.Now()
+	late := l.ca.leaf("allowed.test")
+	cert, key := l.ca.sign(&x509.Certificate{
+		SerialNumber: big.NewInt(7), DNSNames: []string{"allowed.test"}, NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour),
+	}, l.ca)
+	late.Certificate, late.PrivateKey = [][]byte{cert.Raw}, key
+	c := l.open(l.intercepted("allowed.test")).clientWith("http", &tls.Config{RootCAs: ca.pool})
+	for _, server := range []struct {
+		name string
+		tls  *tls.Config // nil: it speaks none
+		want string
+	}{
+		{"no TLS", nil, "the server does not speak TLS 1.2 or later with the proxy"},
+		{"old TLS", &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, Certificates: []tls.Certificate{*l.ca.leaf("allowed.test")}}, "the server does not speak TLS 1.2 or later with the proxy"},
+		{"unknown authority", &tls.Config{Certificates: []tls.Certificate{*newAuthority(t).leaf("allowed.test")}}, "the server's certificate is of no authority that the proxy trusts"},
+		{"the sandbox's authority", &tls.Config{Certificates: []tls.Certificate{*ca.leaf("allowed.test")}}, "the server's certificate is of no authority that the proxy trusts"},
+		{"another name", &tls.Config{Certificates: []tls.Certificate{*l.ca.leaf("other.test")}}, "the server's certificate is not good for this host"},
+		{"expired", &tls.Config{Certificates: []tls.Certificate{*late}}, "the server's certificate has expired, or is not valid yet"},
+	} {
+		var sent atomic.Int64
+		l.serve(allowedAddr, 443, func(conn net.Conn) {
+			if server.tls == nil {
+				_, _ = conn.Read(make([]byte, 1))
+				_, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+				return
+			}
+			s := tls.Server(conn, server.tls)
+			if s.Handshake() == nil {
+				n, _ := io.Copy(io.Discard, s)
+				sent.Add(n)
+			}
+		})
+		n := l.recorded()
+		resp, body := get(t, c, "https://allowed.test/")
+		if resp.StatusCode != 502 || body != "Proxy error: "+server.want || sent.Load() != 0 {
+			t.Errorf("%s: %s %q, and it was sent %d bytes", server.name, resp.Status, body, sent.Load())
+		}
+		if r := l.record(n); r.Verdict != egress.Failed || r.Code != egress.CodeForward || r.Reason != server.want || !r.Intercepted {
+			t.Errorf("%s: the record is %+v", server.name, r)
+		}
+	}
+}
+
+// TestInterceptedClients that can't be intercepted get an error, and the record
+// says why.
+func TestInterceptedClients(t *testing.T) {
+	l, ca := interceptingLab(t)
+	d := l.open(l.intercepted("allowed.test"))
+	pinned := errors.New("pinned")
+	for name, c := range map[string]struct {
+		config *tls.Config
+		want   string
+	}{
+		"pins":        {&tls.Config{RootCAs: ca.pool, VerifyPeerCertificate: func([][]byte, [][]*x509.Certificate) error { return pinned }}, "refuses the proxy's certificate"},
+		"other roots": {&tls.Config{RootCAs: l.ca.pool}, "refuses the proxy's certificate"},
+		"HTTP/2 only": {&tls.Config{RootCAs: ca.pool, NextProtos: []string{"h2"}}, "speaks no HTTP/1.1"},
+		"old TLS":     {&tls.Config{RootCAs: ca.pool, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}, "speaks no TLS 1.2"},
+	} {
+		n := l.recorded()
+		c.config.ServerName = "allowed.test"
+		p := d.tunnel("allowed.test:443")
+		if err := tls.Client(p, c.config).Handshake(); err == nil {
+			t.Errorf("%s: the handshake went well", name)
+		}
+		p.Close()
+		if r := l.record(n); r.Code != egress.CodeMintFailed || !strings.Contains(r.Reason, c.want) || !r.Intercepted {
+			t.Errorf("%s: the record is %+v", name, r)
+		}
 	}
 }

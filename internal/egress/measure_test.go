@@ -1,6 +1,8 @@
 package egress_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +12,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"agentbox/internal/egress/mint"
 )
 
 // TestJ10_BodiesAreStreamed: however much goes through, the memory does not grow
@@ -120,6 +124,20 @@ func TestMemoryOfConnections(t *testing.T) {
 	}
 }
 
+// addAuthority adds a sandbox's to those that a client trusts.
+func addAuthority(t *testing.T, to *x509.CertPool, m *mint.Mint, sandbox string) {
+	t.Helper()
+	der, err := m.Authority(sandbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to.AddCert(cert)
+}
+
 // TestMeasure prints what the proxy adds.
 func TestMeasure(t *testing.T) {
 	if testing.Short() {
@@ -127,8 +145,15 @@ func TestMeasure(t *testing.T) {
 	}
 	l := newLab(t)
 	l.web(allowedAddr, 80, ok("allowed"))
+	l.web(allowedAddr, 443, ok("allowed"), "allowed.test", "direct.test")
+	l.name("direct.test", allowedAddr)
 	l.serve(allowedAddr, 2222, echo)
-	d := l.open(l.session("allowed.test", "allowed.test:2222"))
+	m := mint.New(make([]byte, 32))
+	l.options.Intercept = m
+	d := l.open(l.intercepted("allowed.test", "direct.test", "allowed.test:2222"))
+	roots := l.ca.pool.Clone()
+	addAuthority(t, roots, m, "s1")
+	trusting := func() *http.Client { return d.clientWith("http", &tls.Config{RootCAs: roots}) }
 	direct := &http.Client{}
 	defer direct.CloseIdleConnections()
 	l.mu.Lock()
@@ -138,15 +163,24 @@ func TestMeasure(t *testing.T) {
 		name   string
 		client *http.Client
 		url    string
-	}{{"direct", direct, "http://" + server}, {"through the proxy", d.client("http"), "http://allowed.test/"}} {
-		var took []time.Duration
-		for range 500 {
+	}{
+		{"direct", direct, "http://" + server}, {"through the proxy", d.client("http"), "http://allowed.test/"},
+		{"TLS through the proxy", trusting(), "https://direct.test/"}, {"intercepted", trusting(), "https://allowed.test/"},
+	} {
+		const n = 500
+		var took [2][]time.Duration // on a connection that is open, and on a new one
+		for i := range 2 * n {
+			if i >= n {
+				c.client.CloseIdleConnections()
+			}
 			began := time.Now()
 			get(t, c.client, c.url)
-			took = append(took, time.Since(began))
+			took[i/n] = append(took[i/n], time.Since(began))
 		}
-		slices.Sort(took)
-		t.Logf("a request, %s: p50 %v, p95 %v", c.name, took[250], took[475])
+		for i, on := range []string{"an open", "a new"} {
+			slices.Sort(took[i])
+			t.Logf("a request on %s connection, %s: p50 %v, p95 %v", on, c.name, took[i][n/2], took[i][n*95/100])
+		}
 	}
 	began := time.Now()
 	const tunnels = 200

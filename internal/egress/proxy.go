@@ -19,9 +19,9 @@ type Dialer interface {
 	Dial(ctx context.Context, t policy.Target) (net.Conn, netip.AddrPort, error)
 }
 
-// Interceptor gives the certificate with which the proxy ends the TLS of a host
-// itself, and so sees its requests. nil, nil: not this host. It is asked for each
-// connection.
+// Interceptor gives the certificate with which the proxy ends the TLS of a host, a
+// name or an address, itself, and so sees its requests. It is asked for each
+// connection that is intercepted.
 type Interceptor interface {
 	Certificate(s *Session, host string) (*tls.Certificate, error)
 }
@@ -47,7 +47,7 @@ type Verifier interface {
 type Options struct {
 	Dialer    Dialer      // needed
 	Recorder  Recorder    // nil: nothing is recorded
-	Intercept Interceptor // nil: TLS is never intercepted
+	Intercept Interceptor // nil: TLS is never intercepted; else where policies say so
 	Secrets   Injector    // nil: none
 	// Tokens checks those that clients send. nil: what they send is dropped.
 	Tokens   Verifier

@@ -2,7 +2,6 @@ package egress
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -69,6 +68,9 @@ func (r *refusal) Error() string {
 	return r.text
 }
 
+// errNoTLS is wrapped by errors of the handshake with a server.
+var errNoTLS = errors.New("no TLS with the server")
+
 func deny(status int, code Code, text, reason string) *refusal {
 	return &refusal{status: status, code: code, text: text, reason: reason, denied: true}
 }
@@ -106,8 +108,6 @@ func plain(err error) string {
 		name    x509.HostnameError
 		unknown x509.UnknownAuthorityError
 		bad     x509.CertificateInvalidError
-		alert   tls.AlertError
-		record  tls.RecordHeaderError
 		netErr  net.Error
 	)
 	switch {
@@ -115,12 +115,16 @@ func plain(err error) string {
 		return connect.Error()
 	case errors.As(err, &resolve):
 		return resolve.Error()
-	case errors.As(err, &name), errors.As(err, &unknown), errors.As(err, &bad):
+	case errors.As(err, &name):
 		return "the server's certificate is not good for this host"
-	case errors.As(err, &alert), errors.As(err, &record):
-		return "the server does not speak TLS as it should"
+	case errors.As(err, &bad) && bad.Reason == x509.Expired:
+		return "the server's certificate has expired, or is not valid yet"
+	case errors.As(err, &unknown), errors.As(err, &bad):
+		return "the server's certificate is of no authority that the proxy trusts"
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
 		return "the server took too long"
+	case errors.Is(err, errNoTLS):
+		return "the server does not speak TLS 1.2 or later with the proxy"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

@@ -50,7 +50,7 @@ func (s *stream) Close() error {
 func TestStreams(t *testing.T) {
 	l, ca := interceptingLab(t)
 	l.serve(allowedAddr, 2222, echo)
-	s := l.session("allowed.test", "allowed.test:2222")
+	s := l.intercepted("allowed.test", "allowed.test:2222")
 	p := l.proxy()
 	d := &door{lab: l, s: s, p: p}
 	d.addr = l.accept(func(ctx context.Context, c net.Conn) { p.ServeConn(ctx, &stream{Conn: c}, s) })

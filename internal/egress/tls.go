@@ -24,21 +24,24 @@ func (t *tunnel) serveTLS(ctx context.Context) *refusal {
 	if r := t.checkServerName(name); r != nil {
 		return t.refuseTLS(r)
 	}
-	if !t.mustSee() {
+	if t.p.o.Intercept == nil || !t.wanted() {
 		return t.serveRaw(ctx)
 	}
-	cert, err := t.p.o.Intercept.Certificate(t.s, t.f.target.Host())
-	switch {
-	case err != nil:
+	host := t.f.target.Host()
+	if t.f.target.Name == "" && name != "" {
+		host = name // of those who ask for an address themselves: they expect the name's certificate
+	}
+	cert, err := t.p.o.Intercept.Certificate(t.s, host)
+	if err != nil {
 		return t.refuseTLS(&refusal{code: CodeMintFailed, text: "there is no certificate for the host"})
-	case cert == nil:
-		return t.serveRaw(ctx)
 	}
 	return t.intercept(ctx, cert)
 }
 
-// mustSee reports whether the TLS of the tunnel is to be intercepted.
-func (t *tunnel) mustSee() bool { return t.p.o.Intercept != nil }
+// wanted reports whether the requests on the connection are to be seen.
+func (t *tunnel) wanted() bool {
+	return t.s.Policy().Intercept(t.f.target) || t.p.o.Secrets != nil && t.p.o.Secrets.Wants(t.s, t.f.target)
+}
 
 // refuseTLS tells the client, in its protocol, that access is denied.
 func (t *tunnel) refuseTLS(r *refusal) *refusal {
@@ -143,17 +146,34 @@ func (t *tunnel) intercept(ctx context.Context, cert *tls.Certificate) *refusal 
 		Certificates: []tls.Certificate{*cert},
 		NextProtos:   []string{"http/1.1"},
 		MinVersion:   tls.VersionTLS12,
+		// No other connection has their key.
+		SessionTicketsDisabled: true,
 	})
 	hs, cancel := context.WithTimeout(ctx, t.p.o.Timeouts.Head)
 	defer cancel()
 	if err := conn.HandshakeContext(hs); err != nil {
-		return &refusal{code: CodeMintFailed, text: "the client does not take the proxy's certificate, or speaks no TLS 1.2 and HTTP/1.1"}
+		return &refusal{code: CodeMintFailed, text: whyNoHandshake(err)}
 	}
 	w := newWeb(ctx, t.client, conn, bufio.NewReaderSize(conn, maxHead), &t.f.target)
 	w.kind, w.scheme, w.ready = t.f.rec.Kind, "https", t.up
 	t.f.quiet = w.serve()
 	_ = conn.CloseWrite()
 	return nil
+}
+
+// whyNoHandshake says what became of the handshake with a client. Package tls has
+// types for some of its errors only.
+func whyNoHandshake(err error) string {
+	var remote *net.OpError
+	switch text := err.Error(); {
+	case errors.As(err, &remote) && remote.Op == "remote error":
+		return "the client refuses the proxy's certificate (" + clip(remote.Err.Error()) + "): it trusts certain certificates only, or does not read the sandbox's trust stores"
+	case strings.Contains(text, "application protocol"):
+		return "the client speaks no HTTP/1.1, and intercepted connections have no other protocol"
+	case strings.Contains(text, "unsupported versions"):
+		return "the client speaks no TLS 1.2 or later"
+	}
+	return "the client ended the handshake: it may trust certain certificates only, or not read the sandbox's trust stores"
 }
 
 // serveHTTP serves the requests of a client that speaks HTTP in a tunnel.

@@ -22,6 +22,8 @@ type Request struct {
 	// Own names directories that are to belong to User. Those that the image
 	// does not have are left out.
 	Own []string
+	// Trust are certificates, DER, that programs trust besides the image's.
+	Trust [][]byte
 }
 
 // ApplyAlias makes the request what an alias stands for. What the request says
@@ -45,7 +47,7 @@ func (r *Request) ApplyAlias() {
 func (r *Request) Spec(id string, img image.Image) Spec {
 	s := Spec{
 		ID: id, Require: r.Require, Image: runtime.Image{Path: img.Path, Digest: img.Digest}, ImageName: r.Image, Own: r.Own,
-		Config: Config{Limits: r.Limits, User: img.Config.User, Workdir: img.Config.Workdir},
+		Config: Config{Limits: r.Limits, User: img.Config.User, Workdir: img.Config.Workdir, Trust: r.Trust},
 	}
 	if r.User != "" {
 		s.User = r.User
@@ -68,6 +70,8 @@ type Config struct {
 	// that take no proxy have it, too.
 	Tunnel   client.Tunnel
 	Resolver bool
+	// Trust are certificates, DER, that programs trust besides the image's.
+	Trust [][]byte
 }
 
 func (c *Config) guest() *guestv1.GuestConfig {
@@ -75,6 +79,7 @@ func (c *Config) guest() *guestv1.GuestConfig {
 		MemoryLimit: c.Limits.Memory, MaxPids: c.Limits.Pids, OpenFiles: c.Limits.OpenFiles,
 		User: c.User, Workdir: c.Workdir,
 		MaxExecs: uint32(cmp.Or(c.Execs, sandbox.MaxExecs)), MaxQueued: sandbox.MaxQueuedExecs, RingSize: sandbox.DefaultRing,
+		Trust: c.Trust,
 	}
 	for _, e := range c.Env {
 		g.Env = append(g.Env, []byte(e))

@@ -249,7 +249,7 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	}
 	spec := p.Spec(rec.UID, img)
 	spec.Execs, spec.Mounts = m.policy.Execs, mounts
-	spec.Tunnel, spec.Resolver = m.wayOut(&rec), rec.Network.Resolver
+	spec.Tunnel, spec.Resolver, spec.Trust = m.wayOut(&rec), rec.Network.Resolver, m.trust(&rec)
 	rec.User, rec.Workdir, rec.Env, rec.Ports, rec.ImageDigest, rec.ImagePath = spec.User, spec.Workdir, spec.Env, got, img.Digest, img.Path
 	if spec.Labels, err = copyOf(rec); err != nil {
 		return errors.Join(err, closeAll(open))

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ type Egress interface {
 	Dismiss(uid, request string) error
 	// Transferred are the bytes that went out and came in.
 	Transferred(uid string) (out, in int64)
+	// Trust are the certificates, DER, that a sandbox's programs are to trust
+	// besides its image's.
+	Trust(sb *sandbox.Sandbox) [][]byte
 }
 
 // noEgress is a server whose sandboxes have no network.
@@ -53,6 +57,7 @@ func (noEgress) Shut(string)                              {}
 func (noEgress) Requests(string) []sandbox.NetworkRequest { return nil }
 func (noEgress) Dismiss(string, string) error             { return errdefs.ErrNotFound }
 func (noEgress) Transferred(string) (out, in int64)       { return 0, 0 }
+func (noEgress) Trust(*sandbox.Sandbox) [][]byte          { return nil }
 
 // DefaultNetwork is that of callers who want one and do not say which.
 func (m *Manager) DefaultNetwork() sandbox.Network { return m.opts.Egress.Default() }
@@ -62,7 +67,7 @@ func (m *Manager) network(n sandbox.Network) (sandbox.Network, error) {
 	if err := m.opts.Egress.Check(n); err != nil {
 		return n, err
 	}
-	n.Allow = slices.Clone(n.Allow)
+	n.Allow, n.Intercept = slices.Clone(n.Allow), slices.Clone(n.Intercept)
 	switch {
 	case n.Mode != "":
 	case n.On():
@@ -124,7 +129,7 @@ func (m *Manager) changeNetwork(ctx context.Context, b *box, cut bool, change fu
 	}
 	if err := m.applyNetwork(b.work(ctx), b, before.Network, cut); err != nil {
 		// What takes something away holds on the host, whatever the guest says to it.
-		if !more(before.Network, rec.Network) {
+		if !m.more(&before, &rec) {
 			m.note(ctx, b, fmt.Errorf("tell the sandbox's agent of its network: %w", err))
 		} else {
 			return errors.Join(err, m.save(ctx, b, before, nil), m.applyNetwork(context.WithoutCancel(ctx), b, rec.Network, true))
@@ -136,10 +141,14 @@ func (m *Manager) changeNetwork(ctx context.Context, b *box, cut bool, change fu
 	return nil
 }
 
-// more reports whether the agent has to serve more than before.
-func more(before, after sandbox.Network) bool {
-	return after.On() && (!before.On() || after.Resolver && !before.Resolver)
+// more reports whether the agent has to serve more than before, or programs have to
+// trust more.
+func (m *Manager) more(before, after *sandbox.Sandbox) bool {
+	return after.Network.On() && (!before.Network.On() || after.Network.Resolver && !before.Network.Resolver || len(m.trust(after)) > len(m.trust(before)))
 }
+
+// trust are the certificates that a sandbox's programs are to trust.
+func (m *Manager) trust(sb *sandbox.Sandbox) [][]byte { return m.opts.Egress.Trust(sb) }
 
 // applyNetwork lets the recorded network of a sandbox hold. The caller holds b.op.
 func (m *Manager) applyNetwork(ctx context.Context, b *box, before sandbox.Network, cut bool) error {
@@ -150,7 +159,9 @@ func (m *Manager) applyNetwork(ctx context.Context, b *box, before sandbox.Netwo
 	if err := m.opts.Egress.Set(sb.UID, sb.Network, cut || !sb.Network.On()); err != nil {
 		return err
 	}
-	if before.On() == sb.Network.On() && before.Resolver == sb.Network.Resolver {
+	was := sb
+	was.Network = before
+	if before.On() == sb.Network.On() && before.Resolver == sb.Network.Resolver && slices.EqualFunc(m.trust(&was), m.trust(&sb), bytes.Equal) {
 		return nil
 	}
 	return m.inform(ctx, b)

@@ -177,7 +177,7 @@ func nextEpoch(sb *sandbox.Sandbox) { sb.Epoch++ }
 func (m *Manager) config(sb *sandbox.Sandbox) live.Config {
 	return live.Config{
 		Limits: sb.Limits, User: sb.User, Workdir: sb.Workdir, Env: sb.Env, Execs: m.policy.Execs,
-		Tunnel: m.wayOut(sb), Resolver: sb.Network.Resolver,
+		Tunnel: m.wayOut(sb), Resolver: sb.Network.Resolver, Trust: m.trust(sb),
 	}
 }
 

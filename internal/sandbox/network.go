@@ -36,6 +36,10 @@ type Network struct {
 	// resolves into it is not allowed by it. "localhost" is taken and leads
 	// nowhere.
 	Allow []string
+	// Intercept has the hosts whose TLS the proxy ends itself, so that it sees the
+	// requests: entries as of Allow, but no requests. It allows nothing. Hosts of
+	// which only some requests over TLS are allowed are intercepted without it.
+	Intercept []string
 	// Resolver lets programs that take no proxy reach allowed names, too.
 	Resolver bool
 }

@@ -3,21 +3,28 @@ package wire
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
+	"fmt"
 	"path/filepath"
 
 	"agentbox/internal/audit"
+	"agentbox/internal/cabundle"
 	"agentbox/internal/config"
 	"agentbox/internal/egress"
 	"agentbox/internal/egress/dial"
 	"agentbox/internal/egress/journal"
+	"agentbox/internal/egress/mint"
 	"agentbox/internal/egress/vault"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/telemetry"
 )
 
-// egressDir has the log of connections, in the data directory.
-const egressDir = "egress"
+// In the data directory:
+const (
+	egressDir    = "egress"        // the log of connections
+	interceptKey = "intercept.key" // what the authorities of sandboxes follow from
+)
 
 // secretsKey encrypts the secrets of owners, in the data directory.
 const secretsKey = "secrets.key"
@@ -43,12 +50,41 @@ func (d *daemon) openEgress(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	bundle, err := cabundle.Load("egress.ca_bundle", c.CABundle)
+	if err != nil {
+		return err
+	}
+	roots, err := rootsWith(bundle)
+	if err != nil {
+		return err
+	}
+	m, err := mint.Open(filepath.Join(d.cfg.DataDir, interceptKey))
+	if err != nil {
+		return err
+	}
 	d.out = egress.NewGateway(egress.GatewayOptions{
-		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Secrets: d.secrets}),
+		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Intercept: m, Secrets: d.secrets, Roots: roots}),
 		Full:  c.Full, Limits: egress.Limits{Conns: int(c.Connections), BytesPerSecond: c.Rate, Bytes: c.Bytes}, Log: d.hooks.Log,
+		Trust: cabundle.Raw(bundle), Authorities: m,
 	})
 	d.later(d.out.Close)
 	return nil
+}
+
+// rootsWith are the authorities that servers of intercepted connections are
+// checked with: this machine's and the operator's. nil: this machine's alone.
+func rootsWith(bundle []*x509.Certificate) (*x509.CertPool, error) {
+	if len(bundle) == 0 {
+		return nil, nil
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("read this machine's certificates: %w", err)
+	}
+	for _, c := range bundle {
+		roots.AddCert(c)
+	}
+	return roots, nil
 }
 
 func newDialer(c *config.Egress) (*dial.Dialer, error) {

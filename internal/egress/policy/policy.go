@@ -32,6 +32,9 @@ type Policy struct {
 	names  map[string][]rule // by the name itself
 	below  map[string][]rule // by what stands behind "*."
 	ranges []rangeRule
+	// intercept names what is intercepted as if it were allowed; nil: nothing.
+	intercept *Policy
+	inTLS     bool // there are rules for some requests over TLS only
 }
 
 // rule is what an entry says of the hosts that it names.
@@ -114,6 +117,27 @@ func (p *Policy) Request(t Target, scheme, method, path string) Verdict {
 	}
 	return deny("%.16q %.64q of %s is not on the sandbox's allow-list", method, path, t.Host())
 }
+
+// Intercept reports whether TLS to a target that is allowed is ended by the proxy,
+// which then sees the requests: because the Spec says so, or because only some
+// requests over TLS are allowed.
+func (p *Policy) Intercept(t Target) bool {
+	if p == nil || p.intercept.Connect(t).Allow {
+		return p != nil
+	}
+	if !p.inTLS || !p.Connect(t).SeeRequest {
+		return false
+	}
+	for r := range p.rules(t) {
+		if r.port(t.Port) && r.requests.overTLS() {
+			return true
+		}
+	}
+	return false
+}
+
+// Intercepts reports whether there may be any such target.
+func (p *Policy) Intercepts() bool { return p != nil && (p.intercept != nil || p.inTLS) }
 
 // Name reports whether a name, in any spelling, may be resolved: whether any
 // port of it can be reached. Addresses are no names.

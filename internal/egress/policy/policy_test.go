@@ -346,3 +346,51 @@ func thousand() []string {
 	}
 	return all
 }
+
+// TestIntercept: what is listed for it, and hosts of which only some requests over
+// TLS are allowed.
+func TestIntercept(t *testing.T) {
+	p, err := policy.Compile(policy.Spec{
+		Allow:     []string{"a.test", "b.test", "b.test:8443", "GET c.test/x", "GET http://d.test:443/x", "GET https://e.test/x", "GET f.test/x", "f.test", "GET https://192.0.2.1:8443/x", "g.test"},
+		Intercept: []string{"b.test", "*.below.test", "198.51.100.0/24", "node"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]bool{
+		"a.test:443": false, "b.test:443": true, "b.test:8443": false, "x.below.test:443": true, "below.test:443": false, "198.51.100.7:443": true,
+		"registry.npmjs.org:443": true, "c.test:443": true, "d.test:443": false, "e.test:443": true, "f.test:443": false, "192.0.2.1:8443": true, "192.0.2.1:443": false, "g.test:443": false,
+	} {
+		target, err := policy.ParseTarget(host, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Intercept(target); got != want {
+			t.Errorf("%s: %v", host, got)
+		}
+	}
+	for _, c := range []struct {
+		spec policy.Spec
+		want bool
+	}{
+		{policy.Spec{}, false}, {policy.Spec{Allow: []string{"a.test", "GET http://a.test/"}}, false}, {policy.Spec{Allow: []string{"GET a.test/"}}, true},
+		{policy.Spec{Mode: policy.Full, Intercept: []string{"a.test"}}, true},
+	} {
+		p, err := policy.Compile(c.spec)
+		if err != nil || p.Intercepts() != c.want {
+			t.Errorf("%+v: %v, %v", c.spec, p.Intercepts(), err)
+		}
+	}
+	var none *policy.Policy
+	if none.Intercepts() || none.Intercept(policy.Target{Name: "a.test", Port: 443}) {
+		t.Error("no policy intercepts")
+	}
+	for field, spec := range map[string]policy.Spec{
+		"network.intercept":    {Intercept: []string{"a.test"}},
+		"network.intercept[1]": {Allow: []string{"a.test"}, Intercept: []string{"a.test", "GET a.test/"}},
+		"network.intercept[0]": {Allow: []string{"a.test"}, Intercept: []string{"nonsense"}},
+	} {
+		_, err := policy.Compile(spec)
+		invalid(t, err, field)
+	}
+}

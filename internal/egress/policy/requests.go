@@ -67,6 +67,9 @@ func (r *requests) text(host string) string {
 	return methods + " " + scheme + host + path
 }
 
+// overTLS reports whether any of them go over TLS.
+func (r *requests) overTLS() bool { return r != nil && r.scheme != "http" }
+
 // match reports whether a request is one of them.
 func (r *requests) match(scheme, method, path string) bool {
 	switch {

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"agentbox/internal/sandbox"
 )
@@ -17,7 +19,8 @@ const (
 )
 
 // Compile checks and compiles a Spec. Its errors are *sandbox.InvalidError that
-// name "network.mode", "network.allow" or the entry, "network.allow[3]".
+// name "network.mode", "network.allow", "network.intercept" or the entry,
+// "network.allow[3]".
 func Compile(s Spec) (*Policy, error) {
 	if s.Mode == "" {
 		s.Mode = None
@@ -30,23 +33,39 @@ func Compile(s Spec) (*Policy, error) {
 		return nil, &sandbox.InvalidError{Field: "network.mode", Value: fmt.Sprintf("%.64s", s.Mode), Allowed: "none, allowlist or full"}
 	case s.Mode != Allowlist && len(s.Allow) > 0:
 		return nil, &sandbox.InvalidError{Field: "network.allow", Value: fmt.Sprint(len(s.Allow)), Allowed: "no entries with the mode " + string(s.Mode)}
-	case len(s.Allow) > MaxEntries:
-		return nil, &sandbox.InvalidError{Field: "network.allow", Value: fmt.Sprint(len(s.Allow)), Allowed: fmt.Sprintf("at most %d entries", MaxEntries)}
+	case s.Mode == None && len(s.Intercept) > 0:
+		return nil, &sandbox.InvalidError{Field: "network.intercept", Value: fmt.Sprint(len(s.Intercept)), Allowed: "no entries with the mode none"}
 	}
-	p := &Policy{mode: s.Mode, names: map[string][]rule{}, below: map[string][]rule{}}
-	for i, entry := range s.Allow {
-		if err := p.addEntry(entry); err != nil {
-			return nil, &sandbox.InvalidError{
-				Field: fmt.Sprintf("network.allow[%d]", i), Value: fmt.Sprintf("%.64s", entry),
-				Allowed: forms + " (" + err.Error() + ")",
-			}
+	p, err := compile("network.allow", s.Mode, s.Allow, hosts+requestForm)
+	if err == nil && len(s.Intercept) > 0 {
+		p.intercept, err = compile("network.intercept", Allowlist, s.Intercept, hosts)
+	}
+	return p, err
+}
+
+// What an entry may look like, for people.
+const (
+	hosts       = "a preset, a host, *.host, host:port, an address or a range"
+	requestForm = `, or "METHODS host/path"`
+)
+
+// compile makes a policy of one list. Forms are what its entries may look like.
+func compile(field string, mode Mode, entries []string, forms string) (*Policy, error) {
+	if len(entries) > MaxEntries {
+		return nil, &sandbox.InvalidError{Field: field, Value: fmt.Sprint(len(entries)), Allowed: fmt.Sprintf("at most %d entries", MaxEntries)}
+	}
+	p := &Policy{mode: mode, names: map[string][]rule{}, below: map[string][]rule{}}
+	for i, entry := range entries {
+		err := p.addEntry(entry)
+		if err == nil && forms == hosts && strings.Contains(entry, " ") {
+			err = errors.New("requests stand in network.allow: hosts of which only some are allowed are intercepted without an entry here")
+		}
+		if err != nil {
+			return nil, &sandbox.InvalidError{Field: fmt.Sprintf("%s[%d]", field, i), Value: fmt.Sprintf("%.64s", entry), Allowed: forms + " (" + err.Error() + ")"}
 		}
 	}
 	return p, nil
 }
-
-// forms are what an entry may look like, for people.
-const forms = "a preset, a host, *.host, host:port, an address, a range or \"METHODS host/path\""
 
 // addEntry adds what one entry allows.
 func (p *Policy) addEntry(text string) error {
@@ -77,6 +96,7 @@ func (p *Policy) addHost(text, before string) error {
 
 func (p *Policy) add(e entry, before string) {
 	r := rule{text: before + e.String(), ports: e.ports(), requests: e.requests}
+	p.inTLS = p.inTLS || e.requests.overTLS()
 	switch {
 	case e.prefix.IsValid():
 		p.ranges = append(p.ranges, rangeRule{e.prefix, r})

@@ -9,14 +9,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/containerd/errdefs"
 
+	"agentbox/internal/keyfile"
 	"agentbox/internal/sandbox"
 )
 
@@ -82,23 +80,11 @@ func (m *master) open(s *sandbox.SealedSecret) (Value, error) {
 // readKeys reads a key file: the key that is in force, and older ones. None: the
 // file is not there.
 func readKeys(path string) ([]*master, error) {
-	f, err := os.Open(path)
+	const line = 2*masterLen + 2
+	text, err := keyfile.Read(path, maxKeys*line)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !fi.Mode().IsRegular() || fi.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s has the mode %v: a file that only its owner can read (chmod 600) is needed: %w", path, fi.Mode(), errdefs.ErrFailedPrecondition)
-	}
-	const line = 2*masterLen + 2
-	text, err := io.ReadAll(io.LimitReader(f, maxKeys*line+1))
 	if err != nil {
 		return nil, err
 	}
@@ -126,36 +112,12 @@ func badKeys(path string) error {
 	return fmt.Errorf("%s has not 1 to %d lines of %d hexadecimal digits: put a backup of it in its place: %w", path, maxKeys, 2*masterLen, errdefs.ErrDataLoss)
 }
 
-// makeKey draws a key and writes its file, which must not be there. After a crash
-// the file is whole or not there.
-func makeKey(path string) (_ *master, err error) {
+// makeKey draws a key and writes its file, which must not be there.
+func makeKey(path string) (*master, error) {
 	key := make([]byte, masterLen)
 	_, _ = rand.Read(key) // never fails: crypto/rand ends the program instead
-	draft := path + ".new"
-	if err := os.Remove(draft); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	f, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	_, err = f.WriteString(hex.EncodeToString(key) + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Link(draft, path) // unlike a rename it replaces nothing
-	}
-	if err = errors.Join(err, os.Remove(draft)); err != nil {
-		return nil, err
-	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
+	if err := keyfile.Make(path, []byte(hex.EncodeToString(key)+"\n")); err != nil {
 		return nil, err
 	}
 	return newMaster(key)
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

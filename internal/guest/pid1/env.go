@@ -20,8 +20,8 @@ const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 // environment is what a command gets: what any program may expect, settings
 // without which package tools stop to ask, how to reach the outside if the sandbox
-// has a network, then what was asked for.
-func environment(s agent.ProcessSpec, id identity, c *guestv1.Network) []string {
+// has a network, whom to trust if it was told, then what was asked for.
+func environment(s agent.ProcessSpec, id identity, c *guestv1.Network, t *trust) []string {
 	search := systemPath
 	if id.uid != 0 && id.home != "/" {
 		search = path.Join(id.home, ".local/bin") + ":" + search // pip install --user
@@ -40,8 +40,14 @@ func environment(s agent.ProcessSpec, id identity, c *guestv1.Network) []string 
 	if s.TTY {
 		env = append(env, "TERM=xterm-256color")
 	}
+	trusted, java := t.env(s.Env)
+	env = append(env, trusted...)
 	if c != nil {
 		env = append(env, proxyEnv(s.Env)...)
+		java = strings.TrimSpace(javaProxy() + " " + java)
+	}
+	if java != "" {
+		env = append(env, "JAVA_TOOL_OPTIONS="+java)
 	}
 	return lastWins(append(env, s.Env...))
 }

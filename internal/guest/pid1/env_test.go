@@ -21,7 +21,7 @@ func TestSearchPath(t *testing.T) {
 		{id: identity{uid: 0, home: "/home/user"}, want: systemPath},
 		{id: identity{uid: 0, home: "/root"}, env: []string{"PATH=/x"}, want: "/x"},
 	} {
-		if got := valueOf(environment(agent.ProcessSpec{Env: c.env}, c.id, nil), "PATH"); got != c.want {
+		if got := valueOf(environment(agent.ProcessSpec{Env: c.env}, c.id, nil, new(trust)), "PATH"); got != c.want {
 			t.Errorf("user %d has the path %q, not %q", c.id.uid, got, c.want)
 		}
 	}
@@ -48,7 +48,7 @@ func TestProxyEnv(t *testing.T) {
 		{"empty", []string{"HTTP_PROXY="}, &guestv1.Network{}, map[string]string{"HTTP_PROXY": "", "http_proxy": ""}},
 		{"other", []string{"JAVA_TOOL_OPTIONS=-Dx"}, &guestv1.Network{}, map[string]string{"JAVA_TOOL_OPTIONS": "-Dx"}},
 	} {
-		env := environment(agent.ProcessSpec{Env: c.env}, id, c.conf)
+		env := environment(agent.ProcessSpec{Env: c.env}, id, c.conf, new(trust))
 		for name, want := range c.want {
 			if got := valueOf(env, name); got != want {
 				t.Errorf("%s: %s is %q, not %q", c.name, name, got, want)

@@ -31,6 +31,8 @@ type launcher struct {
 	null   int    // /dev/null, for commands without input
 	nofile uint64 // limit of open files that commands inherit
 
+	trust trust
+
 	mu   sync.Mutex
 	conf *guestv1.GuestConfig
 }
@@ -56,13 +58,17 @@ func newLauncher(u *users, g *cgroups) (*launcher, error) {
 // count includes the threads of the agent.
 const nprocSlack = 64
 
-// Configure applies the sandbox's limits. The control group is what holds;
-// RLIMIT_NPROC holds for each user even if guest root finds a way around it.
+// Configure applies the sandbox's limits and what its programs are to trust. The
+// control group is what holds; RLIMIT_NPROC holds for each user even if guest root
+// finds a way around it.
 func (l *launcher) Configure(c *guestv1.GuestConfig) error {
 	l.mu.Lock()
 	l.conf = c
 	l.mu.Unlock()
-	n := c.GetMaxPids()
+	return errors.Join(l.limitPids(c.GetMaxPids()), l.trust.give(c.GetTrust()))
+}
+
+func (l *launcher) limitPids(n int64) error {
 	if n <= 0 {
 		return nil
 	}
@@ -94,7 +100,7 @@ func (l *launcher) Start(s agent.ProcessSpec, stdout, stderr io.Writer) (agent.P
 	if err != nil {
 		return nil, err
 	}
-	env := environment(s, id, l.config().GetNetwork())
+	env := environment(s, id, l.config().GetNetwork(), &l.trust)
 	dir, err := workingDir(s.Dir, id)
 	if err != nil {
 		return nil, err

@@ -12,8 +12,8 @@ import (
 
 // proxyEnv are the variables by which programs find the agent's proxy. Most
 // programs read one of the two spellings of the first four: curl, git, wget, apt,
-// pip, Python's libraries, npm, cargo, Go. Node's fetch asks for a mark, yarn and
-// Java have settings of their own. None names SOCKS, which the proxy speaks too:
+// pip, Python's libraries, npm, cargo, Go. Node's fetch asks for a mark, yarn
+// has settings of its own, Java has [javaProxy]. None names SOCKS, which the proxy speaks too:
 // some libraries refuse to work when they see a scheme that they lack. asked is
 // what a command was given: a variable whose other spelling is there is left out,
 // since which of the two counts depends on the program.
@@ -35,17 +35,15 @@ func proxyEnv(asked []string) []string {
 			env = append(env, v.name+"="+v.value, strings.ToLower(v.name)+"="+v.value)
 		}
 	}
-	host, port := at.Addr().String(), at.Port()
-	return append(env,
-		"NODE_USE_ENV_PROXY=1", "YARN_HTTP_PROXY="+url, "YARN_HTTPS_PROXY="+url,
-		"JAVA_TOOL_OPTIONS="+javaOptions(host, port))
+	return append(env, "NODE_USE_ENV_PROXY=1", "YARN_HTTP_PROXY="+url, "YARN_HTTPS_PROXY="+url)
 }
 
-// javaOptions are the properties of Java's own HTTP client.
-func javaOptions(host string, port uint16) string {
+// javaProxy are the options that lead Java's own HTTP client to the proxy.
+func javaProxy() string {
+	at := agent.ProxyAddr
 	var b strings.Builder
 	for _, scheme := range []string{"http", "https"} {
-		fmt.Fprintf(&b, "-D%s.proxyHost=%s -D%s.proxyPort=%d ", scheme, host, scheme, port)
+		fmt.Fprintf(&b, "-D%s.proxyHost=%s -D%s.proxyPort=%d ", scheme, at.Addr(), scheme, at.Port())
 	}
 	return b.String() + "-Dhttp.nonProxyHosts=localhost|127.*|[::1]"
 }

@@ -63,7 +63,7 @@ func (a *API) createSandbox(ctx context.Context, c sandbox.Caller, in *createInp
 		err = notCreated(ctx, err, in.Body.Image)
 	}
 	a.recordOn(ctx, c, audit.Create, sb.UID, err, map[string]string{
-		"image": r.Image, "name": r.Name, "network": string(r.Network.Mode), "allow": strings.Join(r.Network.Allow, " "), "secrets": givenTo(&sb),
+		"image": r.Image, "name": r.Name, "network": string(r.Network.Mode), "allow": strings.Join(r.Network.Allow, " "), "intercept": strings.Join(r.Network.Intercept, " "), "secrets": givenTo(&sb),
 	})
 	if err != nil {
 		return nil, err

@@ -34,24 +34,28 @@ type Connections interface {
 
 // Network is what a sandbox may reach.
 type Network struct {
-	Mode     string   `json:"mode" enum:"none,allowlist,full"`
-	Allow    []string `json:"allow" nullable:"false" doc:"What it may reach, with the mode allowlist."`
-	Resolver bool     `json:"resolver" doc:"Programs that take no proxy reach allowed names, too."`
+	Mode      string   `json:"mode" enum:"none,allowlist,full"`
+	Allow     []string `json:"allow" nullable:"false" doc:"What it may reach, with the mode allowlist."`
+	Intercept []string `json:"intercept" nullable:"false" doc:"Hosts whose TLS the proxy ends itself."`
+	Resolver  bool     `json:"resolver" doc:"Programs that take no proxy reach allowed names, too."`
 }
 
 func networkOf(n *sandbox.Network) Network {
-	return Network{Mode: string(cmp.Or(n.Mode, sandbox.NetworkNone)), Allow: append([]string{}, n.Allow...), Resolver: n.Resolver}
+	return Network{
+		Mode: string(cmp.Or(n.Mode, sandbox.NetworkNone)), Allow: append([]string{}, n.Allow...), Intercept: append([]string{}, n.Intercept...), Resolver: n.Resolver,
+	}
 }
 
 // NewNetwork is what a sandbox is to reach.
 type NewNetwork struct {
-	Mode     string   `json:"mode,omitempty" enum:"none,allowlist,full" doc:"Default: allowlist if there is anything in allow, else none. The operator may not allow full."`
-	Allow    []string `json:"allow,omitempty" maxItems:"1000" doc:"Hosts (api.example.com), all below one (*.example.com), hosts with a port (api.example.com:8443), addresses, ranges (192.0.2.0/24), requests (GET api.example.com/v1/*), and presets such as python, node, git and default. Without a port: 80 and 443."`
-	Resolver Bool     `json:"resolver,omitempty" doc:"Let programs that take no proxy reach allowed names, too. Servers in the sandbox that wait on port 80 or 443 of all addresses must then set SO_REUSEADDR, as most do."`
+	Mode      string   `json:"mode,omitempty" enum:"none,allowlist,full" doc:"Default: allowlist if there is anything in allow, else none. The operator may not allow full."`
+	Allow     []string `json:"allow,omitempty" maxItems:"1000" doc:"Hosts (api.example.com), all below one (*.example.com), hosts with a port (api.example.com:8443), addresses, ranges (192.0.2.0/24), requests (GET api.example.com/v1/*), and presets such as python, node, git and default. Without a port: 80 and 443."`
+	Intercept []string `json:"intercept,omitempty" maxItems:"1000" doc:"Hosts, as in allow but without requests, whose TLS the proxy ends itself with a certificate of the sandbox's own authority, which programs in it trust: so it sees and records method and path of each request. It allows nothing. Hosts of which only some requests over TLS are allowed are intercepted in any case."`
+	Resolver  Bool     `json:"resolver,omitempty" doc:"Let programs that take no proxy reach allowed names, too. Servers in the sandbox that wait on port 80 or 443 of all addresses must then set SO_REUSEADDR, as most do."`
 }
 
 func (n *NewNetwork) network() sandbox.Network {
-	return sandbox.Network{Mode: sandbox.NetworkMode(n.Mode), Allow: n.Allow, Resolver: n.Resolver.Value}
+	return sandbox.Network{Mode: sandbox.NetworkMode(n.Mode), Allow: n.Allow, Intercept: n.Intercept, Resolver: n.Resolver.Value}
 }
 
 // network is what a new sandbox is to reach.
@@ -174,7 +178,7 @@ func (a *API) setNetwork(ctx context.Context, c sandbox.Caller, in *setNetwork) 
 	n := in.Body.network()
 	sb, err := a.Networks.SetNetwork(ctx, c, in.ID, n, in.Body.Cut.Value)
 	a.recordOn(ctx, c, audit.Policy, a.uid(ctx, c, in.ID, sb), err, map[string]string{
-		"mode": string(n.Mode), "allow": strings.Join(n.Allow, " "), "resolver": strconv.FormatBool(n.Resolver), "cut": strconv.FormatBool(in.Body.Cut.Value),
+		"mode": string(n.Mode), "allow": strings.Join(n.Allow, " "), "intercept": strings.Join(n.Intercept, " "), "resolver": strconv.FormatBool(n.Resolver), "cut": strconv.FormatBool(in.Body.Cut.Value),
 	})
 	if err != nil {
 		return nil, err

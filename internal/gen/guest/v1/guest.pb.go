@@ -254,6 +254,9 @@ type GuestConfig struct {
 	RingSize      int64                  `protobuf:"varint,9,opt,name=ring_size,json=ringSize,proto3" json:"ring_size,omitempty"`                   // bytes per stream
 	AllowNewPrivs bool                   `protobuf:"varint,10,opt,name=allow_new_privs,json=allowNewPrivs,proto3" json:"allow_new_privs,omitempty"` // images with sudo: no_new_privs is not set
 	Network       *Network               `protobuf:"bytes,11,opt,name=network,proto3" json:"network,omitempty"`                                     // absent: the sandbox has none
+	// trust: certificates, DER, that programs trust besides those of the image. An
+	// agent that was told of some and is told of none takes them away.
+	Trust         [][]byte `protobuf:"bytes,12,rep,name=trust,proto3" json:"trust,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -361,6 +364,13 @@ func (x *GuestConfig) GetAllowNewPrivs() bool {
 func (x *GuestConfig) GetNetwork() *Network {
 	if x != nil {
 		return x.Network
+	}
+	return nil
+}
+
+func (x *GuestConfig) GetTrust() [][]byte {
+	if x != nil {
+		return x.Trust
 	}
 	return nil
 }
@@ -3997,7 +4007,7 @@ const file_agentbox_guest_v1_guest_proto_rawDesc = "" +
 	"\fwall_time_ns\x18\x05 \x01(\x03R\n" +
 	"wallTimeNs\x12\x12\n" +
 	"\x04seed\x18\x06 \x01(\fR\x04seed\x126\n" +
-	"\x06config\x18\a \x01(\v2\x1e.agentbox.guest.v1.GuestConfigR\x06config\"\xe1\x02\n" +
+	"\x06config\x18\a \x01(\v2\x1e.agentbox.guest.v1.GuestConfigR\x06config\"\xf7\x02\n" +
 	"\vGuestConfig\x12!\n" +
 	"\fmemory_limit\x18\x01 \x01(\x03R\vmemoryLimit\x12\x19\n" +
 	"\bmax_pids\x18\x02 \x01(\x03R\amaxPids\x12\x1d\n" +
@@ -4012,7 +4022,8 @@ const file_agentbox_guest_v1_guest_proto_rawDesc = "" +
 	"\tring_size\x18\t \x01(\x03R\bringSize\x12&\n" +
 	"\x0fallow_new_privs\x18\n" +
 	" \x01(\bR\rallowNewPrivs\x124\n" +
-	"\anetwork\x18\v \x01(\v2\x1a.agentbox.guest.v1.NetworkR\anetwork\";\n" +
+	"\anetwork\x18\v \x01(\v2\x1a.agentbox.guest.v1.NetworkR\anetwork\x12\x14\n" +
+	"\x05trust\x18\f \x03(\fR\x05trust\";\n" +
 	"\aNetwork\x12\x1a\n" +
 	"\bresolver\x18\x01 \x01(\bR\bresolver\x12\x14\n" +
 	"\x05ports\x18\x02 \x03(\rR\x05ports\"\xa6\x01\n" +
