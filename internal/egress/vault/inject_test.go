@@ -6,6 +6,7 @@ import (
 	"html"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -151,8 +152,12 @@ func FuzzInject(f *testing.F) {
 	f.Add("Bearer ", "", "")
 	f.Add("Basic ", "=", "Bearer {}")
 	f.Add("Basic dXNlcjo=", "x", "")
+	v, err := vault.Open(f.Context(), vault.Options{Records: memory{}, KeyFile: filepath.Join(f.TempDir(), "key"), Make: true})
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, before, after, format string) {
-		r := newRig(t)
+		r := &rig{t: t, Vault: v}
 		n := newSecret("KEY", value, "a.example")
 		n.Format = format
 		if _, _, err := r.Set(t.Context(), "acme", n); err != nil {

@@ -2,6 +2,7 @@ package vault_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -53,6 +54,13 @@ func (r *rig) open() {
 	}
 	r.Vault = v
 }
+
+// memory are records that are nowhere else.
+type memory struct{}
+
+func (memory) Secrets(context.Context) ([]sandbox.SealedSecret, error)   { return nil, nil }
+func (memory) PutSecrets(context.Context, ...sandbox.SealedSecret) error { return nil }
+func (memory) DeleteSecret(context.Context, string) error                { return nil }
 
 func newSecret(name, text string, hosts ...string) vault.NewSecret {
 	return vault.NewSecret{Name: name, Value: vault.NewValue(text), Hosts: hosts}
