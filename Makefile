@@ -120,7 +120,8 @@ test-api: build ## Requests made from the OpenAPI document, sent to a real serve
 	scripts/api.sh $${CASES:-10000}
 
 .PHONY: test-cgroup2
-test-cgroup2: build ## On a host with cgroup v2: limits as root and as an ordinary user
+test-cgroup2: build ## On a host with cgroup v2: limits as root and as an ordinary user, project quotas
 	go test -c -o bin/cgroup.test ./internal/cgroup
+	go test -c -o bin/volume.test ./internal/volume
 	go test -c -o bin/e2e.test ./internal/e2e
 	scripts/cgroup2.sh

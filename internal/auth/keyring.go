@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 
 // Keys is where keys are kept. Errors have classes of errdefs.
 type Keys interface {
-	// AddKey stores a new key; it is safe on disk when AddKey returns.
+	// AddKey stores a new key; it is safe on disk when AddKey returns. AlreadyExists
+	// for an id that is there.
 	AddKey(ctx context.Context, k Key) error
 	// KeyByHash finds a key, also a revoked one; NotFound if there is none.
 	KeyByHash(ctx context.Context, h Hash) (Key, error)
@@ -39,6 +41,16 @@ func NewKeyring(keys Keys) *Keyring {
 // Create makes a key. The secret is shown to its user now or never: it can't be
 // had again.
 func (r *Keyring) Create(ctx context.Context, owner, name string, admin bool) (k Key, secret string, err error) {
+	return r.CreateOnce(ctx, ids.Hex(keyDigits/2), owner, name, admin)
+}
+
+// keyDigits are the random hex digits in a key's id.
+const keyDigits = 12
+
+// CreateOnce is Create for a request that may come again: the first digits of made,
+// at least 12 random ones, name the key. If it was made before, that key is returned,
+// and there is no secret.
+func (r *Keyring) CreateOnce(ctx context.Context, made, owner, name string, admin bool) (k Key, secret string, err error) {
 	if err := sandbox.CheckOwner(owner); err != nil {
 		return k, "", err
 	}
@@ -46,11 +58,26 @@ func (r *Keyring) Create(ctx context.Context, owner, name string, admin bool) (k
 		return k, "", &sandbox.InvalidError{Field: "name", Value: name, Allowed: fmt.Sprintf("up to %d printable ASCII characters", maxKeyName)}
 	}
 	secret, hash := newSecret()
-	k = Key{ID: "key_" + ids.Hex(6), Owner: owner, Name: name, Admin: admin, Hash: hash, CreatedAt: time.Now().UTC()}
-	if err := r.keys.AddKey(ctx, k); err != nil {
+	k = Key{ID: "key_" + made[:keyDigits], Owner: owner, Name: name, Admin: admin, Hash: hash, CreatedAt: time.Now().UTC()}
+	err = r.keys.AddKey(ctx, k)
+	switch {
+	case errdefs.IsAlreadyExists(err):
+		k, err = r.byID(ctx, k.ID)
+		return k, "", err
+	case err != nil:
 		return Key{}, "", fmt.Errorf("store the key: %w", err)
 	}
 	return k, secret, nil
+}
+
+func (r *Keyring) byID(ctx context.Context, id string) (Key, error) {
+	all, err := r.List(ctx)
+	for _, k := range all {
+		if k.ID == id {
+			return k, nil
+		}
+	}
+	return Key{}, errors.Join(err, fmt.Errorf("find key %s: %w", id, errdefs.ErrNotFound))
 }
 
 // First makes an admin key of the default owner if there is no key at all; else

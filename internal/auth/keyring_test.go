@@ -49,6 +49,22 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// Of a request that comes again there is one key, whose secret nobody gets later.
+func TestCreateOnce(t *testing.T) {
+	r := auth.NewKeyring(&authtest.Memory{})
+	first, secret, err := r.CreateOnce(t.Context(), "0123456789abcdef", "acme", "ci", false)
+	if err != nil || secret == "" || first.ID != "key_0123456789ab" {
+		t.Fatalf("made %+v, %v", first, err)
+	}
+	again, secret, err := r.CreateOnce(t.Context(), "0123456789abcdef", "acme", "ci", false)
+	if err != nil || secret != "" || again != first {
+		t.Errorf("again: %+v, %q, %v", again, secret, err)
+	}
+	if all, err := r.List(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("there are %+v, %v", all, err)
+	}
+}
+
 func TestCreateRefuses(t *testing.T) {
 	r := auth.NewKeyring(&authtest.Memory{})
 	for _, c := range []struct{ owner, name, field string }{

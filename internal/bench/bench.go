@@ -38,6 +38,7 @@ func (b *bench) all(ctx context.Context) error {
 		{"exec on a running sandbox", b.exec},
 		{"through REST", b.rest},
 		{"files", b.files},
+		{"egress", b.egress},
 		{"creates at once", b.throughput},
 		{"idle memory", b.memory},
 		{"making a root file system", b.flatten},

@@ -27,9 +27,9 @@ type served struct {
 	log  *os.File
 }
 
-// startServed starts a daemon with the images of dataDir and everything else in
-// dir.
-func startServed(ctx context.Context, program, dataDir, dir, image string) (_ *served, err error) {
+// startServed starts a daemon with the images of dataDir, everything else in dir and
+// further flags.
+func startServed(ctx context.Context, program, dataDir, dir, image string, flags ...string) (_ *served, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -47,7 +47,8 @@ func startServed(ctx context.Context, program, dataDir, dir, image string) (_ *s
 		return nil, err
 	}
 	socket := filepath.Join(dir, "agentbox.sock")
-	s.cmd = exec.Command(program, "serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--socket", socket, "--sandbox-image", image, "--ephemeral")
+	flags = append([]string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--socket", socket, "--sandbox-image", image, "--ephemeral"}, flags...)
+	s.cmd = exec.Command(program, flags...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := s.cmd.Start(); err != nil {
@@ -124,15 +125,21 @@ func (s *served) destroy(ctx context.Context, id string) error {
 
 // exec runs a command that must succeed.
 func (s *served) exec(ctx context.Context, id string, argv ...string) error {
+	_, err := s.output(ctx, id, argv...)
+	return err
+}
+
+// output is what a command said that must succeed.
+func (s *served) output(ctx context.Context, id string, argv ...string) (string, error) {
 	var out struct {
-		ExitCode int `json:"exit_code"`
-		Stderr   string
+		ExitCode       int `json:"exit_code"`
+		Stdout, Stderr string
 	}
 	err := s.call(ctx, "POST", "/sandboxes/"+id+"/execute", map[string]any{"command": argv}, &out)
 	if err == nil && out.ExitCode != 0 {
-		err = fmt.Errorf("%q ended with %d: %s", argv, out.ExitCode, out.Stderr)
+		err = fmt.Errorf("%.100q ended with %d: %s", argv, out.ExitCode, out.Stderr)
 	}
-	return err
+	return out.Stdout, err
 }
 
 // ticker writes the time, so often, with pauses.

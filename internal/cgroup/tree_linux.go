@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -46,14 +45,28 @@ const maxRead = 4 << 20
 
 type osTree struct{}
 
+// Read does not go through os.File, which takes twice as many system calls: a counter is
+// read before each command.
 func (osTree) Read(name string) (string, error) {
-	f, err := os.Open(name)
+	fd, err := openRetry(name, unix.O_RDONLY|unix.O_CLOEXEC)
 	if err != nil {
-		return "", err
+		return "", &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxRead))
-	return string(b), err
+	defer unix.Close(fd)
+	var all []byte
+	for b := make([]byte, 4<<10); len(all) < maxRead; {
+		n, err := unix.Read(fd, b)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return "", &fs.PathError{Op: "read", Path: name, Err: err}
+		case n == 0:
+			return string(all), nil
+		}
+		all = append(all, b[:n]...)
+	}
+	return string(all), nil
 }
 
 // Write does not go through os.File: the kernel takes one write as one order,

@@ -20,7 +20,7 @@ type networkWish struct {
 	Mode      string   `json:"mode,omitempty"`
 	Allow     []string `json:"allow,omitempty"`
 	Intercept []string `json:"intercept,omitempty"`
-	Resolver  bool     `json:"resolver,omitempty"`
+	Resolver  bool     `json:"resolver"`
 	Cut       bool     `json:"cut,omitempty"`
 }
 
@@ -142,7 +142,7 @@ func (n *networkWish) addAllow(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&n.Allow, "allow", nil, "`HOST` that it may reach: a name, *.name, name:port, range or preset (repeatable; see agentbox egress)")
 	fl.StringArrayVar(&n.Intercept, "intercept", nil, "`HOST` whose TLS the server ends itself, so that it sees the requests (repeatable; it allows nothing)")
-	fl.BoolVar(&n.Resolver, "resolver", false, "let programs that take no proxy reach allowed names, too")
+	fl.BoolVar(&n.Resolver, "resolver", true, "let programs that take no proxy reach allowed names, too")
 }
 
 func (a *App) showNetwork(cmd *cobra.Command, r *remote, id string, asJSON bool) error {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"agentbox/internal/ids"
 )
 
 // apiKey is a key as the server shows it; Secret only when it is new.
@@ -53,7 +55,7 @@ func (a *App) keyCreate() *cobra.Command {
 				return err
 			}
 			var made apiKey
-			q := request{method: http.MethodPost, path: "/keys", in: k, look: "agentbox key ls"}
+			q := request{method: http.MethodPost, path: "/keys", in: k, header: http.Header{idempotencyKey: {ids.Hex(idempotencyBytes)}}, look: "agentbox key ls"}
 			if err := r.callWith(cmd.Context(), q, &made); err != nil {
 				return err
 			}
@@ -100,8 +102,8 @@ func (a *App) keyRevoke() *cobra.Command {
 		Use:   "revoke ID...",
 		Short: "Make API keys let nobody in any more",
 		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			return a.each(cmd, ids, func(r *remote, id string) error {
+		RunE: func(cmd *cobra.Command, keys []string) error {
+			return a.each(cmd, keys, func(r *remote, id string) error {
 				return r.call(cmd.Context(), http.MethodDelete, "/keys/"+url.PathEscape(id), nil, nil)
 			})
 		},

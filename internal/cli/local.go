@@ -16,6 +16,7 @@ import (
 	"agentbox/internal/doctor"
 	"agentbox/internal/image"
 	"agentbox/internal/local"
+	"agentbox/internal/sandbox"
 )
 
 // Local is the machine's own back end, wired by the program.
@@ -31,6 +32,9 @@ type Local struct {
 	Engine func(dataDir string, args []string) error
 	// PurgeHost removes what lies outside the data directory (cgroups).
 	PurgeHost func(ctx context.Context) error
+	// Network opens the way out of a sandbox of this process, with the settings that
+	// a server has for it. nil: the network is none.
+	Network func(c *config.Egress, n sandbox.Network) (Network, error)
 	// Serve runs a daemon until ctx is done.
 	Serve func(ctx context.Context, cfg *config.Config, hooks DaemonHooks) error
 	// DaemonRuns is an error while a data directory's daemon runs; ReclaimDaemon

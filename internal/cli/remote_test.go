@@ -104,7 +104,7 @@ func TestRunsOnce(t *testing.T) {
 		{"exec --json dev -- x", "agentbox execs dev", 1},
 		{"exec --tty dev -- x", "agentbox execs dev", 1},
 		{"exec --session main dev -- x", "agentbox execs dev", 1},
-		{"key create", "agentbox key ls", 1},
+		{"key create", "agentbox key ls", attempts},
 		{"create", "agentbox ls", attempts},
 		{"volume create data", "agentbox volume ls", attempts},
 		{"rm dev", "look before you repeat it", 1},

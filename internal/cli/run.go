@@ -1,16 +1,13 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,6 +37,7 @@ type runFlags struct {
 	name              string
 	publish           []string
 	portRange         string
+	network           networkFlags
 	caBundle          string
 }
 
@@ -59,13 +57,17 @@ in an image that has none, a shell.
 
 The exit status is the command's own; 124 after --timeout, 137 when the memory
 limit was reached, 128+n when signal n ended the command, 125 when agentbox itself
-failed, 126 and 127 when the command can't be executed or isn't found.`,
+failed, 126 and 127 when the command can't be executed or isn't found.
+
+There is no network unless --allow or --network gives one, through a proxy that programs
+find by their environment. What was denied is said at the end.`,
 		Example: `  agentbox run -- python3 -c 'print(6*7)'
   echo hi | agentbox run -i -- cat
   agentbox run -it small -- bash
   agentbox run python:3.13-slim -- python3 -V
   agentbox run --copy ./src:/workspace/src --output-dir ./out --timeout 5m -- make -C src
   agentbox run -p 8000 -- python3 -m http.server
+  agentbox run --allow python -- sh -c 'pip install -q requests && python3 app.py'
   agentbox run --json --memory 256m -- python3 -c 'b = bytearray(10**9)'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, argv, err := splitArgs(cmd, args)
@@ -96,6 +98,7 @@ failed, 126 and 127 when the command can't be executed or isn't found.`,
 	fl.StringVar(&f.name, "name", "", "name of the sandbox, for agentbox cp and ps")
 	fl.StringArrayVarP(&f.publish, "publish", "p", nil, "make a port of the sandbox reachable here, [HOST_IP:][HOST:]GUEST (repeatable; default HOST_IP 127.0.0.1)")
 	fl.StringVar(&f.portRange, "port-range", os.Getenv("AGENTBOX_PORT_RANGE"), "host ports that -p may use (AGENTBOX_PORT_RANGE; default "+ports.DefaultRange.String()+")")
+	f.network.add(cmd)
 	fl.StringVar(&f.caBundle, "ca-bundle", os.Getenv("AGENTBOX_EGRESS_CA_BUNDLE"), "certificates that programs trust besides the image's: a PEM `FILE`, or "+cabundle.System+" for this machine's own (AGENTBOX_EGRESS_CA_BUNDLE)")
 	fl.BoolVar(&f.json, "json", false, "print one JSON object with output and verdict instead of the output itself; a peak_memory of 0 is not known")
 	fl.StringVar(&f.maxOutput, "max-output", "", "with --json: bytes kept per stream (default 10000000)")
@@ -333,6 +336,12 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if err := checkName(ctx, dataDir, f.name); err != nil {
 		return err
 	}
+	network, err := f.network.open(l, cmd)
+	if err != nil {
+		return err
+	}
+	defer a.closeNetwork(network)
+	f.network.use(network, &req)
 	public, err := f.publishPorts(ctx, dataDir)
 	if err != nil {
 		return err
@@ -363,38 +372,6 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	r := &runner{app: a, flags: f, engine: engine, copies: copies, public: public, image: name, stopSignal: stopSignal(img.Config.StopSignal)}
 	err = r.run(ctx, req, command)
 	return a.orInterrupted(ctx, err)
-}
-
-// interrupted is the cause of a context that a signal ended.
-type interrupted struct{ signal syscall.Signal }
-
-func (i interrupted) Error() string { return "interrupted: " + i.signal.String() }
-
-// untilSignal ends what is under way at a signal, so that the deferred clean-up
-// runs.
-func untilSignal(parent context.Context) (ctx context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	go func() {
-		select {
-		case s := <-signals:
-			cancel(interrupted{s.(syscall.Signal)})
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { signal.Stop(signals); cancel(nil) }
-}
-
-// orInterrupted makes the conventional status of a program that a signal ended,
-// unless the command had the time to end with its own.
-func (a *App) orInterrupted(ctx context.Context, err error) error {
-	var by interrupted
-	var own exitStatus
-	if err != nil && !errors.As(err, &own) && errors.As(context.Cause(ctx), &by) {
-		return exitStatus(128 + int(by.signal))
-	}
-	return err
 }
 
 func (a *App) warn(err error) {

@@ -106,7 +106,7 @@ server.`,
 			if n.Volumes, err = volumeWishes(volumes); err != nil {
 				return err
 			}
-			if out.Mode != "" || len(out.Allow) > 0 || len(out.Intercept) > 0 || out.Resolver {
+			if out.Mode != "" || len(out.Allow) > 0 || len(out.Intercept) > 0 {
 				n.Network = &out
 			}
 			return a.create(cmd, &n, asJSON)

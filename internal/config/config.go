@@ -108,6 +108,7 @@ type Egress struct {
 	Full         bool     `key:"full" default:"false" doc:"Sandboxes may have the network mode full: all public addresses, on all ports."`
 	AllowRanges  []string `key:"allow_ranges" doc:"Addresses that are not public, such as 10.1.0.0/16, and that sandboxes may reach as far as their network names the host. Loopback and link-local addresses must be named by a range within theirs, this machine's own and metadata services by the one address."`
 	PrivateHosts []string `key:"private_hosts" doc:"Names, exact ones, that may have addresses in private networks."`
+	Resolver     string   `key:"resolver" doc:"DNS server that is asked for the names that sandboxes may reach, such as 192.0.2.53 or 192.0.2.53:5353, in place of those of this machine. Names in this machine's hosts file are not asked for."`
 	CABundle     string   `key:"ca_bundle" doc:"Certificates of authorities that programs in sandboxes trust besides those of their image: the path of a PEM file, or system for this machine's own. It is read when the server starts. Empty: none."`
 	Connections  int64    `key:"connections" default:"224" min:"1" doc:"Connections of one sandbox that are open at the same time; a sandbox has 224 at most."`
 	Rate         int64    `key:"rate" unit:"size" default:"0" doc:"Bytes per second of one sandbox, in each direction. 0 = no limit."`

@@ -1,13 +1,19 @@
 package config
 
 import (
+	"slices"
+
 	"github.com/spf13/pflag"
 )
 
-// AddFlags adds a flag for each option to fs. They are texts until [Load] reads
-// them, so that a wrong one is reported as one in the file is.
-func AddFlags(fs *pflag.FlagSet) {
+// AddFlags adds a flag for each option to fs, or for those of the keys, if any are
+// given. They are texts until [Load] reads them, so that a wrong one is reported as
+// one in the file is.
+func AddFlags(fs *pflag.FlagSet, keys ...string) {
 	for _, o := range options(typeOfConfig) {
+		if len(keys) > 0 && !slices.Contains(keys, o.key) {
+			continue
+		}
 		f := fs.VarPF(&flagValue{kind: o.kind}, o.flag(), "", o.doc+" ("+o.env()+")")
 		f.DefValue = o.def
 		if o.kind == boolean {

@@ -57,8 +57,30 @@ func (l *Loaded) check(from origin) error {
 			errs = append(errs, from.of("egress.allow_ranges", err))
 		}
 	}
+	if _, err := ParseResolver(l.Egress.Resolver); err != nil {
+		errs = append(errs, from.of("egress.resolver", err))
+	}
 	return errors.Join(errs...)
 }
+
+// ParseResolver reads egress.resolver: an address, with or without a port. Empty is
+// the zero address: no server of its own.
+func ParseResolver(s string) (netip.AddrPort, error) {
+	if s == "" {
+		return netip.AddrPort{}, nil
+	}
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.AddrPortFrom(a, dnsPort), nil
+	}
+	at, err := netip.ParseAddrPort(s)
+	if err != nil || at.Port() == 0 {
+		return netip.AddrPort{}, &sandbox.InvalidError{Field: "egress.resolver", Value: s, Allowed: "an address such as 192.0.2.53, [2001:db8::53]:53 or 192.0.2.53:5353"}
+	}
+	return at, nil
+}
+
+// dnsPort is where servers for names wait (RFC 1035, section 4.2).
+const dnsPort = 53
 
 func checkAddress(key, s string) error {
 	_, port, err := net.SplitHostPort(s)

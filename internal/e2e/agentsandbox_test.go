@@ -17,8 +17,7 @@ import (
 )
 
 // The five calls that clients of AgentSandbox know, against the real server. The
-// ids of the tests are those of that contract's cases; Q13 is about a network,
-// which there is none of yet.
+// ids of the tests are those of that contract's cases.
 
 // agentSandbox is a client that knows no more than that contract.
 type agentSandbox struct {

@@ -38,6 +38,7 @@ var bodies = map[string]string{
 	"POST /execs/x/signal": `{"signal":"TERM"}`, "POST /execs/x/resize": `{"cols":80,"rows":24}`, "POST /files/mkdir": `{"path":"/x"}`,
 	"POST /files/move": `{"from":"/a","to":"/b"}`, "POST /files/copy": `{"from":"/a","to":"/b"}`, "POST /files/chmod": `{"path":"/a","mode":"644"}`,
 	"POST /files/chown": `{"path":"/a","owner":"0"}`, "POST /files/symlink": `{"path":"/a","target":"/b"}`,
+	"POST /packages/pip": `{"packages":["six"]}`, "POST /packages/npm": `{"packages":["express"]}`, "POST /packages/apt": `{"packages":["jq"]}`,
 	"PUT /network": `{"mode":"none"}`, "POST /network/requests/{request}": `{"decision":"deny"}`,
 }
 

@@ -123,15 +123,58 @@ func TestReadmeFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin, _, _ := strings.Cut(string(text), "\nWithout any server:")
-	d := StartDaemon(t)
-	script := "set -euo pipefail\n"
-	for _, m := range regexp.MustCompile(`(?m)^\$ ((?:bin/agentbox|curl) .*)$`).FindAllStringSubmatch(begin, -1) {
-		line := strings.ReplaceAll(m[1], "bin/agentbox", Binary(t))
-		script += strings.ReplaceAll(line, "/run/agentbox/agentbox.sock", d.Dir+"/agentbox.sock") + "\n"
+	for name, args := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := StartDaemon(t, args...)
+			script := "set -euo pipefail\n"
+			for _, m := range regexp.MustCompile(`(?m)^\$ ((?:bin/agentbox|curl) .*)$`).FindAllStringSubmatch(begin, -1) {
+				line := strings.ReplaceAll(m[1], "bin/agentbox", Binary(t))
+				script += strings.ReplaceAll(line, "/run/agentbox/agentbox.sock", d.Dir+"/agentbox.sock") + "\n"
+			}
+			cmd := exec.Command("bash", "-c", script)
+			cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir, "AGENTBOX_PROFILE=local")
+			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), `"output":"42\n"`) {
+				t.Errorf("%s%s, %v", script, out, err)
+			}
+		})
 	}
-	cmd := exec.Command("bash", "-c", script)
-	cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir, "AGENTBOX_PROFILE=local")
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), `"output":"42\n"`) {
-		t.Errorf("%s%s, %v", script, out, err)
+}
+
+// TestDocumentsCalls: every call of curl in a document is one that a test here does, or
+// is among the lines of text that say it in passing, which it does itself.
+func TestDocumentsCalls(t *testing.T) {
+	t.Parallel()
+	inText := map[string]bool{}
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, "../../README.md", "../../SECURITY.md", "../../CONTRIBUTING.md", "../../ARCHITECTURE.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("`((?:curl|call) [^`]+)`").FindAllStringSubmatch(string(text), -1) {
+			inText[m[1]] = true
+		}
+		blocks := regexp.MustCompile(`(?m)^\$ .*\bcurl `).FindAllString(string(text), -1)
+		if name := filepath.Base(file); len(blocks) > 0 && name != "README.md" && name != "CLIENTS.md" {
+			t.Errorf("nobody runs the %d calls of %s", len(blocks), name)
+		}
+	}
+	if len(inText) < 3 {
+		t.Errorf("the documents have the calls %v", inText)
+	}
+	for name, args := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := StartDaemon(t, args...)
+			for line := range inText {
+				line = strings.NewReplacer("http://127.0.0.1:8700", d.URL, "/run/agentbox/agentbox.sock", d.Dir+"/agentbox.sock",
+					"curl ", "curl -sS --fail-with-body ", "call ", "curl -sS --fail-with-body -H \"Authorization: Bearer $AGENTBOX_API_KEY\" ", "docs.html", d.Dir+"/docs.html").Replace(line)
+				shell(t, []string{"export AGENTBOX_URL=" + d.URL + " AGENTBOX_API_KEY=" + d.Key, line}, "")
+			}
+		})
 	}
 }

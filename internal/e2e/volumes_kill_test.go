@@ -128,11 +128,11 @@ func TestVolumeKilledAtEachFailpoint(t *testing.T) {
 func TestVolumeKilledAtEachWrite(t *testing.T) {
 	t.Parallel()
 	d := StartDaemon(t)
-	d.killedAtEachWrite(http.StatusCreated, func(key string) Call {
+	d.killedAtEachWrite(http.StatusCreated, http.StatusCreated, func(key string) Call {
 		d.Do(d.Key, "DELETE", "/volumes/v", "", nil) // if there is one
 		return Call{Key: d.Key, Method: "POST", Path: "/volumes", Body: `{"name":"v"}`, Header: map[string]string{"Idempotency-Key": key}}
 	}, d.wholeVolumes)
-	d.killedAtEachWrite(http.StatusNoContent, func(string) Call {
+	d.killedAtEachWrite(http.StatusNoContent, http.StatusNotFound, func(string) Call {
 		d.Do(d.Key, "POST", "/volumes", `{"name":"v"}`, nil) // if there is none
 		return Call{Key: d.Key, Method: "DELETE", Path: "/volumes/v"}
 	}, d.wholeVolumes)
@@ -157,7 +157,7 @@ func TestSessionKilledAtEachWrite(t *testing.T) {
 	t.Parallel()
 	d := StartDaemon(t)
 	box := "/sandboxes/" + d.Make(nil)
-	d.killedAtEachWrite(http.StatusCreated, func(key string) Call {
+	d.killedAtEachWrite(http.StatusCreated, http.StatusCreated, func(key string) Call {
 		d.Do(d.Key, "DELETE", box+"/sessions/s", "", nil) // if there is one
 		return Call{Key: d.Key, Method: "POST", Path: box + "/sessions", Body: `{"name":"s"}`, Header: map[string]string{"Idempotency-Key": key}}
 	}, func(when string) {
@@ -168,10 +168,32 @@ func TestSessionKilledAtEachWrite(t *testing.T) {
 	})
 }
 
+// TestKeyKilledAtEachWrite does so while an API key is made: whoever sends the request
+// again gets a key, or is told which one was made and never shown. There is one.
+func TestKeyKilledAtEachWrite(t *testing.T) {
+	t.Parallel()
+	d := StartDaemon(t)
+	d.killedAtEachWrite(http.StatusCreated, http.StatusConflict, func(key string) Call {
+		return Call{Key: d.Key, Method: "POST", Path: "/keys", Body: fmt.Sprintf(`{"name":%q}`, key), Header: map[string]string{"Idempotency-Key": key}}
+	}, func(string) {})
+	var all struct{ Items []struct{ Name string } }
+	d.Do(d.Key, "GET", "/keys?limit=1000", "", &all)
+	made := map[string]int{}
+	for _, k := range all.Items {
+		if made[k.Name]++; made[k.Name] > 1 {
+			t.Errorf("%d keys were made by one request: %s", made[k.Name], k.Name)
+		}
+	}
+	if len(made) < 4 {
+		t.Errorf("the keys are %v", made)
+	}
+}
+
 // killedAtEachWrite sends requests, which prepare makes with a key of their own, to
-// daemons that die at the first, second … record that they write, until one lives. The
-// next daemon gets the same request again, which has its effect, after look.
-func (d *Daemon) killedAtEachWrite(want int, prepare func(key string) Call, look func(when string)) {
+// daemons that die at the first, second … record that they write, until one lives, and
+// answers with want. The next daemon gets the same request again, after look: it has
+// its effect now, or had it, which the answer again says.
+func (d *Daemon) killedAtEachWrite(want, again int, prepare func(key string) Call, look func(when string)) {
 	d.t.Helper()
 	for _, p := range []failpoint.Point{failpoint.StoreBegin, failpoint.StoreCommit, failpoint.StoreCommitted} {
 		deaths, lives := 0, false
@@ -195,8 +217,7 @@ func (d *Daemon) killedAtEachWrite(want int, prepare func(key string) Call, look
 			deaths++
 			look(when)
 			a, err = d.Try(call)
-			removed := call.Method == "DELETE" && a.Code == http.StatusNotFound
-			if err != nil || a.Code != want && !removed {
+			if err != nil || a.Code != want && a.Code != again {
 				d.t.Errorf("%s, and sent again: %d %s, %v", when, a.Code, a.Text, err)
 			}
 		}

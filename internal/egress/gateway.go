@@ -59,9 +59,9 @@ func NewGateway(o GatewayOptions) *Gateway {
 // that is allowed, else the documented hosts.
 func (g *Gateway) Default() sandbox.Network {
 	if g.o.Full {
-		return sandbox.Network{Mode: sandbox.NetworkFull}
+		return sandbox.Network{Mode: sandbox.NetworkFull, Resolver: true}
 	}
-	return sandbox.Network{Mode: sandbox.NetworkAllowlist, Allow: []string{"default"}}
+	return sandbox.Network{Mode: sandbox.NetworkAllowlist, Allow: []string{"default"}, Resolver: true}
 }
 
 // Check refuses a network that can't be had: as an *sandbox.InvalidError when it

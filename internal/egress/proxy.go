@@ -96,9 +96,25 @@ func (p *Proxy) ServeName(ctx context.Context, conn net.Conn, s *Session, name s
 }
 
 // MayResolve reports whether the sandbox may know that a name exists. Nothing is
-// resolved for it.
+// resolved for it. A name that it may not know is recorded, with the port 0: the
+// program gets no further.
 func (p *Proxy) MayResolve(s *Session, name string) bool {
-	return s.Live() && s.Policy().Name(name)
+	if !s.Live() {
+		return false
+	}
+	if s.Policy().Name(name) {
+		return true
+	}
+	t, err := policy.ParseHost(name, 443)
+	if err != nil {
+		return false // it has no form that a list could name
+	}
+	s.asks.add(t)
+	t.Port = 0
+	_, f := s.begin(s.ctx, KindTransparent, t)
+	f.refuse(denyHost(CodeHost, t.Host(), ""))
+	f.end(p.o.Recorder)
+	return false
 }
 
 // client is one connection of a sandbox.

@@ -286,7 +286,7 @@ func TestTimeouts(t *testing.T) {
 		"":     "",
 		"GET ": "HTTP/1.1 408 ",
 		"\x05": "",
-		"GET http://allowed.test/ HTTP/1.1\r\nHost: x\r\n\r\n":  "HTTP/1.1 502 Bad Gateway",
+		"GET http://allowed.test/ HTTP/1.1\r\nHost: x\r\n\r\n":  "HTTP/1.1 502 Proxy error: the server took too long\r\n",
 		"GET http://evil.test/ HTTP/1.1\r\nHost: x\r\n\r\nGET ": "HTTP/1.1 403 ",
 	} {
 		p := d.dial()

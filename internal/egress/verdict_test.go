@@ -394,4 +394,17 @@ func TestB142_DeniedNamesAreNotResolved(t *testing.T) {
 	if len(l.asked) != 1 || l.asked[0] != "allowed.test" || !d.p.MayResolve(d.s, "Allowed.test.") {
 		t.Errorf("resolved: %v", l.asked)
 	}
+	// What the resolver denied is recorded and can be allowed, as what the proxy did.
+	s := l.session("allowed.test")
+	before := l.recorded()
+	if d.p.MayResolve(s, "evil.test") || d.p.MayResolve(s, "no name") || l.recorded() != before+1 {
+		t.Fatalf("%d records of a denied name", l.recorded()-before)
+	}
+	rec := l.record(before)
+	if rec.Name != "evil.test" || rec.Port != 0 || rec.Verdict != egress.Denied || rec.Code != egress.CodeHost || rec.Kind != egress.KindTransparent {
+		t.Errorf("the record is %+v", rec)
+	}
+	if asked := s.Requests(); len(asked) != 1 || asked[0].Target.String() != "evil.test:443" {
+		t.Errorf("requests: %+v", asked)
+	}
 }

@@ -219,12 +219,9 @@ func (w *web) refuse(f *flow, req *http.Request, r *refusal) bool {
 	if !keep {
 		h.Set("Connection", "close")
 	}
-	phrase := http.StatusText(r.status)
-	if req.Method == http.MethodConnect {
-		// Of the answer to CONNECT programs show this line and no more.
-		phrase = printable(r.text)
-	}
-	fmt.Fprintf(w.w, "HTTP/1.1 %d %s\r\n", r.status, phrase)
+	// Of the answer to CONNECT programs show this line and no more, and some, such as
+	// apt, of every answer.
+	fmt.Fprintf(w.w, "HTTP/1.1 %d %s\r\n", r.status, printable(r.text))
 	_ = h.Write(w.w) // errors stay in the writer
 	_, _ = w.w.WriteString("\r\n")
 	if req.Method != http.MethodHead {

@@ -22,6 +22,9 @@ type Request struct {
 	// Own names directories that are to belong to User. Those that the image
 	// does not have are left out.
 	Own []string
+	// Tunnel and Resolver are those of Config.
+	Tunnel   client.Tunnel
+	Resolver bool
 	// Trust are certificates, DER, that programs trust besides the image's.
 	Trust [][]byte
 }
@@ -47,7 +50,9 @@ func (r *Request) ApplyAlias() {
 func (r *Request) Spec(id string, img image.Image) Spec {
 	s := Spec{
 		ID: id, Require: r.Require, Image: runtime.Image{Path: img.Path, Digest: img.Digest}, ImageName: r.Image, Own: r.Own,
-		Config: Config{Limits: r.Limits, User: img.Config.User, Workdir: img.Config.Workdir, Trust: r.Trust},
+		Config: Config{
+			Limits: r.Limits, User: img.Config.User, Workdir: img.Config.Workdir, Tunnel: r.Tunnel, Resolver: r.Resolver, Trust: r.Trust,
+		},
 	}
 	if r.User != "" {
 		s.User = r.User

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
+	"sync"
 	"time"
 
 	"agentbox/internal/failpoint"
@@ -107,11 +109,16 @@ func (m *Manager) exec(ctx context.Context, c sandbox.Caller, id string, start f
 		return nil, m.explain(lease, err)
 	}
 	e := &Exec{m: m, lease: lease, live: lease.live, p: p, own: own, done: make(chan struct{})}
-	if !m.spawn(e.follow) {
+	ended, ok := m.task()
+	if !ok {
 		p.Abandon()
 		lease.Release()
 		return nil, errDraining
 	}
+	// No goroutine of its own waits: there may be many commands.
+	end := sync.OnceFunc(func() { defer ended(); e.end() })
+	stop := context.AfterFunc(m.ctx, end)
+	p.AfterEnd(func() { stop(); end() })
 	return e, nil
 }
 
@@ -127,13 +134,15 @@ func (m *Manager) explain(l *Lease, err error) error {
 	}
 }
 
-// follow waits for the command's end, with its client and without.
-func (e *Exec) follow() {
+// end sees to what follows the command's end, with its client and without, or the
+// manager's.
+func (e *Exec) end() {
 	defer e.lease.Release()
 	if e.res, e.err = e.live.Wait(e.m.ctx, e.p); e.err == nil {
 		e.err = failpoint.ExecEnded.Hit()
 	}
 	close(e.done)
+	runtime.Gosched() // who waits answers first: to count takes as long as that
 	switch {
 	case !e.own: // who started it sees to it
 	case e.err != nil:

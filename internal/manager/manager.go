@@ -190,12 +190,25 @@ const storeTimeout = 30 * time.Second
 // spawn runs f as a task that Close waits for. It reports false, and does not
 // run f, when the manager is closed.
 func (m *Manager) spawn(f func()) bool {
+	ended, ok := m.task()
+	if ok {
+		go func() {
+			defer ended()
+			f()
+		}()
+	}
+	return ok
+}
+
+// task begins what Close waits for, until it ended; not ok when the manager is closed.
+func (m *Manager) task() (ended func(), ok bool) {
 	m.life.Lock()
 	defer m.life.Unlock()
-	if !m.closed {
-		m.tasks.Go(f)
+	if m.closed {
+		return nil, false
 	}
-	return !m.closed
+	m.tasks.Add(1)
+	return m.tasks.Done, true
 }
 
 // detached runs f to its end whether or not who asked for it stays to see the

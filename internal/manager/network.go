@@ -69,11 +69,10 @@ func (m *Manager) network(n sandbox.Network) (sandbox.Network, error) {
 	}
 	n.Allow, n.Intercept = slices.Clone(n.Allow), slices.Clone(n.Intercept)
 	switch {
-	case n.Mode != "":
-	case n.On():
+	case !n.On():
+		n.Mode, n.Resolver = sandbox.NetworkNone, false
+	case n.Mode == "":
 		n.Mode = sandbox.NetworkAllowlist
-	default:
-		n.Mode = sandbox.NetworkNone
 	}
 	return n, nil
 }

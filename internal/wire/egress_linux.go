@@ -64,7 +64,7 @@ func (d *daemon) openEgress(context.Context) (err error) {
 	}
 	d.out = egress.NewGateway(egress.GatewayOptions{
 		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Intercept: m, Secrets: d.secrets, Roots: roots}),
-		Full:  c.Full, Limits: egress.Limits{Conns: int(c.Connections), BytesPerSecond: c.Rate, Bytes: c.Bytes}, Log: d.hooks.Log,
+		Full:  c.Full, Limits: limitsOf(c), Log: d.hooks.Log,
 		Trust: cabundle.Raw(bundle), Authorities: m,
 	})
 	d.later(d.out.Close)
@@ -88,7 +88,11 @@ func rootsWith(bundle []*x509.Certificate) (*x509.CertPool, error) {
 }
 
 func newDialer(c *config.Egress) (*dial.Dialer, error) {
-	o := dial.Options{Hosts: c.PrivateHosts}
+	at, err := config.ParseResolver(c.Resolver)
+	if err != nil {
+		return nil, err
+	}
+	o := dial.Options{Hosts: c.PrivateHosts, Resolver: dial.NewResolver(at)}
 	for _, r := range c.AllowRanges {
 		p, err := config.ParseNetwork("egress.allow_ranges", r)
 		if err != nil {

@@ -22,7 +22,7 @@ import (
 // Local is what the command line acts on.
 func Local() *cli.Local {
 	return &cli.Local{
-		Images: Images, Backend: Backend, Facts: Facts, Engine: Engine, PurgeHost: PurgeHost,
+		Images: Images, Backend: Backend, Facts: Facts, Engine: Engine, PurgeHost: PurgeHost, Network: Network,
 		Serve: Serve, DaemonRuns: DaemonRuns, ReclaimDaemon: ReclaimDaemon,
 	}
 }

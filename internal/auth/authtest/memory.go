@@ -29,8 +29,16 @@ func (m *Memory) Break(err error) {
 func (m *Memory) AddKey(_ context.Context, k auth.Key) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.err != nil {
+		return m.err
+	}
+	for _, old := range m.keys {
+		if old.ID == k.ID {
+			return errdefs.ErrAlreadyExists
+		}
+	}
 	m.keys = append(m.keys, k)
-	return m.err
+	return nil
 }
 
 // KeyByHash implements auth.Keys.

@@ -47,6 +47,9 @@ type Process struct {
 	limit    time.Duration // 0: none
 	deadline *time.Timer   // runs as soon as there is a stream to end
 	late     chan struct{} // closed when the guest missed the deadline
+
+	end   sync.Mutex // held while done is closed
+	after []func()   // what follows the end
 }
 
 // ID of the command, with which any session can find it again.
@@ -188,7 +191,25 @@ func (p *Process) follow() {
 	p.out[1].fill(&r.Stderr, &r.StderrTruncated)
 	p.result, p.err = r, err
 	p.conn.abort()
+	p.end.Lock()
 	close(p.done)
+	p.end.Unlock()
+	for _, f := range p.after {
+		f()
+	}
+}
+
+// AfterEnd lets f run once when Wait has a result, in a goroutine that may be f's for
+// as long as it likes. Of a command that has ended f runs at once.
+func (p *Process) AfterEnd(f func()) {
+	p.end.Lock()
+	defer p.end.Unlock()
+	select {
+	case <-p.done:
+		go f()
+	default:
+		p.after = append(p.after, f)
+	}
 }
 
 func (p *Process) stopDeadline() {

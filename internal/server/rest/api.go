@@ -27,7 +27,7 @@ const Prefix = "/api/v1"
 
 // Keys are what the routes about API keys need; auth.Keyring has it.
 type Keys interface {
-	Create(ctx context.Context, owner, name string, admin bool) (k auth.Key, secret string, err error)
+	CreateOnce(ctx context.Context, made, owner, name string, admin bool) (k auth.Key, secret string, err error)
 	List(ctx context.Context) ([]auth.Key, error)
 	Revoke(ctx context.Context, id string) (auth.Key, error)
 }
@@ -88,7 +88,6 @@ func New(router *server.Router, parts Parts) *API {
 	registerSessions(a, sessions)
 	registerFiles(a, parts.Inside)
 	registerPorts(a, parts.Inside)
-	a.addAbsent()
 	a.addDocuments(router)
 	return a
 }

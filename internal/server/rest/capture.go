@@ -27,6 +27,9 @@ const (
 	nextBlock  = 64 << 10
 )
 
+// isSmall reports that no stream has more than the first block.
+func (c *capture) isSmall() bool { return len(c.blocks) <= 1 }
+
 func (c *capture) output() client.Output {
 	return client.Output{Stdout: captured{c, 0}, Stderr: captured{c, 1}}
 }

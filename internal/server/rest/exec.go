@@ -13,7 +13,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"agentbox/internal/audit"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
@@ -25,6 +24,7 @@ type Execs interface {
 	StartOnce(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, once sandbox.Once) (*manager.Exec, error)
 	Recall(ctx context.Context, c sandbox.Caller, id string, once sandbox.Once) ([]byte, error)
 	Attach(ctx context.Context, c sandbox.Caller, id, execID string, stdout, stderr int64, out client.Output) (*manager.Exec, error)
+	Installs
 	execReader
 	execControl
 }
@@ -66,6 +66,7 @@ func registerExec(a *API, m Execs, s *sessionRoutes) {
 		Responses:   map[string]*huma.Response{"101": {Description: "The WebSocket is open."}},
 	}, server.Route{Stream: true}, x.terminal)
 	x.registerExecs(tags)
+	x.registerPackages(m)
 }
 
 // CommandLine is a command line for the shell, or a program with its arguments.
@@ -269,7 +270,7 @@ func (x *execRoutes) execute(ctx context.Context, c sandbox.Caller, in *executeI
 		}
 		return x.answered(ctx, e, &executeOutput{http.StatusAccepted, ExecResult{ExecID: e.ID()}})
 	}
-	go feed(e, stdin, !in.Body.OpenStdin.Value)
+	feed(e, stdin, !in.Body.OpenStdin.Value)
 	res, err := e.Wait(ctx)
 	if err != nil {
 		if cmd.OnDisconnect == sandbox.Keep {
@@ -331,13 +332,7 @@ func (x *execRoutes) answered(ctx context.Context, e *manager.Exec, out *execute
 // start starts a command and records it.
 func (x *execRoutes) start(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, once sandbox.Once) (*manager.Exec, error) {
 	e, err := x.m.StartOnce(ctx, c, id, cmd, out, once)
-	err = guestError(err)
-	details := map[string]string{"command": clip(commandText(cmd))}
-	if err == nil {
-		details["exec_id"] = e.ID()
-	}
-	x.recordOn(ctx, c, audit.Exec, x.uid(ctx, c, id, sandbox.Sandbox{}), err, details)
-	return e, err
+	return e, x.started(ctx, c, id, commandText(cmd), e, err)
 }
 
 func commandText(cmd sandbox.Command) string {
@@ -356,17 +351,19 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// feed copies input, and ends it with eof; a command that does not want it all is
-// no error.
+// feed lets input be copied, if there is any, and ends it with eof; a command that
+// does not want it all is no error.
 func feed(e *manager.Exec, stdin io.Reader, eof bool) {
 	if stdin == nil || e.Again() {
 		return
 	}
-	w := e.Stdin()
-	_, _ = io.Copy(w, stdin)
-	if eof {
-		_ = w.Close()
-	}
+	go func() {
+		w := e.Stdin()
+		_, _ = io.Copy(w, stdin)
+		if eof {
+			_ = w.Close()
+		}
+	}()
 }
 
 // feedDetached gives a command that nobody follows its input. Pipes take 64 KiB

@@ -43,7 +43,7 @@ func (x *execRoutes) executeStream(ctx context.Context, c sandbox.Caller, in *ex
 	if err != nil {
 		return nil, err
 	}
-	go feed(e, stdin, !in.Body.OpenStdin.Value)
+	feed(e, stdin, !in.Body.OpenStdin.Value)
 	return func(w http.ResponseWriter, r *http.Request) { x.follow(w, r, c, in.ID, e, f) }, nil
 }
 

@@ -127,8 +127,11 @@ func step(open []map[string]bool, t json.Delim) ([]map[string]bool, error) {
 // marshal writes an answer. A client that is gone is no error of ours.
 func marshal(w io.Writer, v any) error {
 	if r, ok := v.(ExecResult); ok && r.kept != nil {
-		_ = r.writeJSON(w)
-		return nil
+		if !r.kept.isSmall() {
+			_ = r.writeJSON(w)
+			return nil
+		}
+		v = r.within(firstBlock)
 	}
 	var b bytes.Buffer
 	if err := encode(&b, v); err != nil {

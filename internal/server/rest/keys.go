@@ -56,17 +56,12 @@ func (o *newKeyOutput) toKeep() ([]byte, error) {
 	return json.Marshal(shown)
 }
 
-// again tells who asks again that the key was shown to who asked first.
-func (o *newKeyOutput) again() error {
-	return sandbox.Refuse(errdefs.ErrConflict, "the key %s was made with this idempotency key, and is shown only once: revoke it and make another", o.Body.ID)
-}
-
 func (a *API) addKeys() {
 	admin := server.Route{Access: auth.NeedAdmin}
 	tags := []string{"Keys"}
 	route(a, huma.Operation{
 		OperationID: "create-key", Method: http.MethodPost, Path: "/keys", Summary: "Make an API key", Tags: tags,
-		Description: "The key is shown once: the same request with the same Idempotency-Key is a conflict, which names the key that was made.", DefaultStatus: http.StatusCreated,
+		Description: "The key is shown once: the same request with the same Idempotency-Key is a conflict, which names the key that was made, also when its answer was lost.", DefaultStatus: http.StatusCreated,
 	}, admin, a.createKey)
 	route(a, huma.Operation{
 		OperationID: "list-keys", Method: http.MethodGet, Path: "/keys", Summary: "List the API keys, oldest first", Tags: tags,
@@ -78,11 +73,15 @@ func (a *API) addKeys() {
 }
 
 func (a *API) createKey(ctx context.Context, c sandbox.Caller, in *createKeyInput) (*newKeyOutput, error) {
-	return repeat(ctx, a, c, in.Key, "create-key", in.Body, func(ctx context.Context, _ string) (*newKeyOutput, error) { return a.newKey(ctx, c, in) })
+	out, err := repeat(ctx, a, c, in.Key, "create-key", in.Body, func(ctx context.Context, made string) (*newKeyOutput, error) { return a.newKey(ctx, c, in, made) })
+	if err == nil && out.Body.Secret == "" { // who asked first was shown it, or nobody was: the server ended
+		return nil, sandbox.Refuse(errdefs.ErrConflict, "this request made the key %s before, which is shown only once: revoke it and make another", out.Body.ID)
+	}
+	return out, err
 }
 
-func (a *API) newKey(ctx context.Context, c sandbox.Caller, in *createKeyInput) (*newKeyOutput, error) {
-	k, secret, err := a.Keys.Create(ctx, in.Body.Owner, in.Body.Name, in.Body.Admin.Value)
+func (a *API) newKey(ctx context.Context, c sandbox.Caller, in *createKeyInput, made string) (*newKeyOutput, error) {
+	k, secret, err := a.Keys.CreateOnce(ctx, made, in.Body.Owner, in.Body.Name, in.Body.Admin.Value)
 	a.record(ctx, c, audit.KeyCreate, err, map[string]string{"id": k.ID, "for": in.Body.Owner})
 	if err != nil {
 		return nil, err

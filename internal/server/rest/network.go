@@ -51,11 +51,11 @@ type NewNetwork struct {
 	Mode      string   `json:"mode,omitempty" enum:"none,allowlist,full" doc:"Default: allowlist if there is anything in allow, else none. The operator may not allow full."`
 	Allow     []string `json:"allow,omitempty" maxItems:"1000" doc:"Hosts (api.example.com), all below one (*.example.com), hosts with a port (api.example.com:8443), addresses, ranges (192.0.2.0/24), requests (GET api.example.com/v1/*), and presets such as python, node, git and default. Without a port: 80 and 443."`
 	Intercept []string `json:"intercept,omitempty" maxItems:"1000" doc:"Hosts, as in allow but without requests, whose TLS the proxy ends itself with a certificate of the sandbox's own authority, which programs in it trust: so it sees and records method and path of each request. It allows nothing. Hosts of which only some requests over TLS are allowed are intercepted in any case."`
-	Resolver  Bool     `json:"resolver,omitempty" doc:"Let programs that take no proxy reach allowed names, too. Servers in the sandbox that wait on port 80 or 443 of all addresses must then set SO_REUSEADDR, as most do."`
+	Resolver  *Bool    `json:"resolver,omitempty" doc:"Let programs that take no proxy reach allowed names, too: default true. Servers in the sandbox that wait on port 80 or 443 of all addresses must then set SO_REUSEADDR, as most do."`
 }
 
 func (n *NewNetwork) network() sandbox.Network {
-	return sandbox.Network{Mode: sandbox.NetworkMode(n.Mode), Allow: n.Allow, Intercept: n.Intercept, Resolver: n.Resolver.Value}
+	return sandbox.Network{Mode: sandbox.NetworkMode(n.Mode), Allow: n.Allow, Intercept: n.Intercept, Resolver: n.Resolver == nil || n.Resolver.Value}
 }
 
 // network is what a new sandbox is to reach.

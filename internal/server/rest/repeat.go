@@ -50,12 +50,8 @@ func repeatIn[O any](ctx context.Context, a *API, c sandbox.Caller, id, key, ope
 	return repeatOnce(ctx, a, c, once.In(sb.UID), do)
 }
 
-// Some answers are kept in another form than the first one has, and some are given
-// only once.
-type (
-	keeper   interface{ toKeep() ([]byte, error) }
-	onceOnly interface{ again() error }
-)
+// keeper is an answer that is kept in another form than the first one has.
+type keeper interface{ toKeep() ([]byte, error) }
 
 func repeatOnce[O any](ctx context.Context, a *API, c sandbox.Caller, once sandbox.Once, do func(ctx context.Context, try sandbox.Try) (*O, error)) (*O, error) {
 	var first *O
@@ -79,9 +75,6 @@ func repeatOnce[O any](ctx context.Context, a *API, c sandbox.Caller, once sandb
 	out := new(O)
 	if err := json.Unmarshal(answer, out); err != nil {
 		return nil, fmt.Errorf("read a kept answer: %w", err)
-	}
-	if o, ok := any(out).(onceOnly); ok {
-		return nil, o.again()
 	}
 	return out, nil
 }

@@ -45,7 +45,8 @@ func json(body string) Request { return Request{Type: "application/json", Body: 
 var InSandbox = map[string]Request{
 	"GET ": {}, "PATCH ": json(`{"labels":{"a":"taken"}}`), "DELETE ": {}, "POST /start": {}, "POST /stop": {},
 	"GET /stats": {}, "GET /isolation": {}, "GET /events": {}, "GET /network": {}, "PUT /network": json(`{"allow":["taken.example"]}`), "GET /network/log": {},
-	"POST /network/requests/{request}": json(`{"decision":"allow"}`), "POST /packages/pip": {},
+	"POST /network/requests/{request}": json(`{"decision":"allow"}`),
+	"POST /packages/pip":               json(`{"packages":["taken"]}`), "POST /packages/npm": json(`{"packages":["taken"]}`), "POST /packages/apt": json(`{"packages":["taken"]}`),
 	"POST /execute": json(`{"command":"echo taken >taken"}`), "POST /execute/stream": json(`{"command":"echo taken >taken"}`),
 	"GET /execs": {}, "GET /execs/{exec}": {}, "GET /execs/{exec}/output": {}, "POST /execs/{exec}/wait": {Query: "timeout=1"},
 	"POST /execs/{exec}/resize": json(`{"cols":80,"rows":24}`), "POST /execs/{exec}/signal": json(`{"signal":"KILL"}`),

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	_ "embed" // egress.py
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strconv"
+)
+
+//go:embed egress.py
+var egressClient string
+
+// Sizes of what goes through the proxy.
+const (
+	egressRequests = 500
+	egressBytes    = 1 << 30
+	egressConns    = 200 // of the 224 that a sandbox may have
+)
+
+// proxyAddr is where sandboxes find the proxy.
+const proxyAddr = "127.0.0.1:3128"
+
+// egress measures what the way to the network costs: requests and a download
+// through the proxy, beside the same client and the sandbox's own loopback, which no
+// network is faster than, in turns.
+func (b *bench) egress(ctx context.Context) (err error) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	defer web.Close()
+	size := egressBytes / b.div >> 20 << 20
+	source, err := byteSource(size)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	s, err := startServed(ctx, b.program, b.dataDir, filepath.Join(b.dir, "egress"), b.image, "--egress-allow-ranges", "127.0.0.0/8")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	at, from := web.Listener.Addr().String(), source.Addr().String()
+	var box struct{ ID string }
+	if err := s.call(ctx, "POST", "/sandboxes", map[string]any{"network": map[string]any{"allow": []string{at, from}}}, &box); err != nil {
+		return err
+	}
+	text, err := s.output(ctx, box.ID, "python3", "-c", egressClient, proxyAddr, at, from, strconv.Itoa(b.n(egressRequests)), strconv.Itoa(size), strconv.Itoa(egressConns))
+	if err != nil {
+		return err
+	}
+	var got struct {
+		Own, HTTP, Tunnel, Rate, Many samples
+		OwnRate                       samples `json:"own_rate"`
+	}
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		return fmt.Errorf("read what the client measured: %w", err)
+	}
+	r := b.report
+	r.add("request on the sandbox's own loopback", "ms", got.Own, nil, "")
+	r.add("- added by the proxy", "ms", less(got.HTTP, got.Own), nil, "<= 1 ms")
+	r.add("- added by a tunnel of the proxy", "ms", less(got.Tunnel, got.Own), nil, "<= 1 ms")
+	r.add(fmt.Sprintf("download of %d MB through the proxy", size/1_000_000), "MB/s", got.Rate, nil, "")
+	r.add("- of the sandbox's own loopback", "share", over(got.Rate, got.OwnRate), nil, ">= 0.5")
+	r.add(fmt.Sprintf("%d connections at once, each asked once", egressConns), "ms", got.Many, nil, "")
+	return nil
+}
+
+// less is each sample of a without that of b in the same round.
+func less(a, b samples) (rest samples) {
+	for i := range a {
+		rest = append(rest, a[i]-b[i])
+	}
+	return rest
+}
+
+// byteSource sends so many bytes to each client that sends a line.
+func byteSource(size int) (net.Listener, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				block := make([]byte, 1<<20)
+				if _, err := c.Read(block[:1]); err != nil {
+					return
+				}
+				for left := size; left > 0; left -= len(block) {
+					if _, err := c.Write(block); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l, nil
+}

@@ -1,0 +1,103 @@
+# Runs in a sandbox: what the proxy costs, beside the sandbox's own loopback.
+# Arguments: the proxy's address, that of a web server and that of a server of bytes
+# outside, how many requests, how many bytes, how many connections. Prints JSON.
+import json, os, signal, socket, sys, time
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+def address(text):
+    host, port = text.split(":")
+    return host, int(port)
+
+proxy, web, source = map(address, sys.argv[1:4])
+requests, size, conns = map(int, sys.argv[4:])
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+def connect(at):
+    c = socket.create_connection(at, 120)
+    c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return c
+
+def tunnel(to):
+    c = connect(proxy)
+    c.sendall(b"CONNECT %s:%d HTTP/1.1\r\n\r\n" % (to[0].encode(), to[1]))
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        part = c.recv(1)
+        if not part:
+            raise SystemExit("no tunnel: %r" % head)
+        head += part
+    if b" 200 " not in head:
+        raise SystemExit("no tunnel: %r" % head)
+    return c
+
+# own is a server on the loopback: a request gets an answer, a line the bytes.
+def own():
+    l = socket.socket()
+    l.bind(("127.0.0.1", 0))
+    l.listen(16)
+    if pid := os.fork():
+        return pid, l.getsockname()
+    while True:
+        c, _ = l.accept()
+        if os.fork():
+            c.close()
+            continue
+        c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while data := c.recv(65536):
+            if data != b"\n":
+                c.sendall(OK)
+                continue
+            block = bytes(1 << 20)
+            for _ in range(size // len(block)):
+                c.sendall(block)
+        os._exit(0)
+
+def ask(c, target=""):
+    c.sendall(b"GET %s/ HTTP/1.1\r\nHost: %s:%d\r\n\r\n" % (target.encode(), web[0].encode(), web[1]))
+    data = b""
+    while not data.endswith(b"\r\n\r\nok"):
+        part = c.recv(65536)
+        if not part:
+            raise SystemExit("no answer: %r" % data)
+        data += part
+
+def latency(at):
+    ways = {"own": (connect(at), ""), "http": (connect(proxy), "http://%s:%d" % web), "tunnel": (tunnel(web), "")}
+    out = {name: [] for name in ways}
+    for i in range(requests + 20):
+        for name, (c, target) in ways.items():
+            began = time.perf_counter()
+            ask(c, target)
+            if i >= 20:
+                out[name].append((time.perf_counter() - began) * 1000)
+    return out
+
+def download(c):
+    buf, left = bytearray(1 << 20), size
+    c.sendall(b"\n")
+    began = time.perf_counter()
+    while left > 0:
+        n = c.recv_into(buf)
+        if not n:
+            raise SystemExit("%d bytes are missing" % left)
+        left -= n
+    c.close()
+    return size / 1e6 / (time.perf_counter() - began)
+
+def many():
+    began = time.perf_counter()
+    all = [tunnel(web) for _ in range(conns)]
+    for c in all:
+        ask(c)
+    return [(time.perf_counter() - began) * 1000]
+
+pid, at = own()
+out = latency(at)
+out["own_rate"], out["rate"] = [], []
+for _ in range(3):
+    out["own_rate"].append(download(connect(at)))
+    out["rate"].append(download(tunnel(source)))
+out["many"] = many()
+os.kill(pid, 9)
+print(json.dumps(out))
