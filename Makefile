@@ -78,8 +78,9 @@ cross: ## Compile for linux/arm64 and, client only, for darwin
 
 .PHONY: proto
 proto: ## Generate internal/gen from proto/ (needs protobuf-compiler)
-	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go
+	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/v2/cmd/protoc-gen-connect-go
 	PATH="$(CURDIR)/bin:$$PATH" protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/*.proto
+	PATH="$(CURDIR)/bin:$$PATH" protoc -I proto $(foreach p,go connect-go,--$(p)_out=. --$(p)_opt=module=agentbox,Msandbox/v1/sandbox.proto='agentbox/internal/gen/sandbox/v1;sandboxv1') proto/sandbox/v1/*.proto proto/grpc/health/v1/*.proto
 
 .PHONY: reference
 reference: ## Write docs/CONFIG.md and docs/openapi.json anew, after a change of what they say

@@ -175,12 +175,7 @@ func (a *App) egressAllow() *cobra.Command {
 	return a.egressChange("allow", "Let a sandbox reach hosts, by name or by the request that was denied",
 		`Let a sandbox reach further hosts. HOST may be the number of a request that was denied, as
 agentbox egress policy shows it: that needs an admin's key.`,
-		func(list []string, host string) ([]string, error) {
-			if slices.Contains(list, host) {
-				return list, nil
-			}
-			return append(list, host), nil
-		})
+		func(n *networkChange, hosts []string) { n.Add = hosts })
 }
 
 func (a *App) egressDeny() *cobra.Command {
@@ -188,19 +183,20 @@ func (a *App) egressDeny() *cobra.Command {
 		`Take hosts off what a sandbox may reach, as they stand on the list, or requests that were
 denied off theirs: that needs an admin's key. Connections that are open go on unless
 --cut is given.`,
-		func(list []string, host string) ([]string, error) {
-			i := slices.Index(list, host)
-			if i < 0 {
-				return nil, fmt.Errorf("%q is not on the list: see agentbox egress policy", host)
-			}
-			return slices.Delete(list, i, i+1), nil
-		})
+		func(n *networkChange, hosts []string) { n.Remove = hosts })
+}
+
+// networkChange is what is to be on a sandbox's list, and what no more.
+type networkChange struct {
+	Add    []string `json:"add,omitempty"`
+	Remove []string `json:"remove,omitempty"`
+	Cut    bool     `json:"cut,omitempty"`
 }
 
 // egressChange is a command that changes the list of a sandbox, or decides on
 // requests of the same name.
-func (a *App) egressChange(verb, short, long string, change func(list []string, host string) ([]string, error)) *cobra.Command {
-	var cut bool
+func (a *App) egressChange(verb, short, long string, change func(*networkChange, []string)) *cobra.Command {
+	var n networkChange
 	cmd := &cobra.Command{
 		Use: verb + " SANDBOX HOST...", Short: short, Long: long, Example: "  agentbox egress " + verb + " dev api.example.com",
 		Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeSandboxes(1),
@@ -213,24 +209,11 @@ func (a *App) egressChange(verb, short, long string, change func(list []string, 
 			if err != nil || len(hosts) == 0 {
 				return err
 			}
-			path := inSandbox(args[0], "network")
-			var n networkRow // with what was decided
-			if err := r.call(cmd.Context(), http.MethodGet, path, nil, &n); err != nil {
-				return err
-			}
-			for _, host := range hosts {
-				if n.Allow, err = change(n.Allow, host); err != nil {
-					return err
-				}
-			}
-			wish := networkWish{Allow: n.Allow, Intercept: n.Intercept, Resolver: n.Resolver, Cut: cut}
-			if n.Mode == "full" {
-				wish.Mode = n.Mode // which the server tells to have no list
-			}
-			return r.call(cmd.Context(), http.MethodPut, path, wish, nil)
+			change(&n, hosts)
+			return r.call(cmd.Context(), http.MethodPatch, inSandbox(args[0], "network"), n, nil)
 		},
 	}
-	cmd.Flags().BoolVar(&cut, "cut", false, "end connections that are not allowed any more")
+	cmd.Flags().BoolVar(&n.Cut, "cut", false, "end connections that are not allowed any more")
 	return cmd
 }
 

@@ -35,7 +35,10 @@ func (a *alias) value(v string, env func(string) (string, bool)) (string, error)
 // aliases stand in the order in which they are looked at.
 var aliases = []alias{
 	{name: "STORAGE_PATH", key: "storage"},
-	{name: "METRICS_PORT", key: "metrics_listen", convert: metricsListen},
+	{name: "GRPC_PORT", key: "grpc.listen", convert: loopbackPort},
+	{name: "SANDBOX_IMAGE", key: "grpc.image"},
+	{name: "SESSION_TIMEOUT", key: "grpc.session_timeout"},
+	{name: "METRICS_PORT", key: "metrics_listen", convert: loopbackPort},
 	{name: "API_PORT", key: "listen", generic: true, convert: apiListen},
 	{name: "API_HOST", key: "listen", generic: true, convert: apiHost},
 	{name: "LOG_LEVEL", key: "log.level", generic: true, convert: logLevel},
@@ -70,7 +73,7 @@ func port(v string) error {
 	return nil
 }
 
-func metricsListen(v string, _ func(string) (string, bool)) (string, error) {
+func loopbackPort(v string, _ func(string) (string, bool)) (string, error) {
 	return net.JoinHostPort("127.0.0.1", v), port(v)
 }
 

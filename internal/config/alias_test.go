@@ -94,8 +94,8 @@ func TestNamesInVain(t *testing.T) {
 		name, right, wrong string
 		generic            bool
 	}{
-		{"GRPC_PORT", "50051", "x", false}, {"SANDBOX_IMAGE", "agentbox-sandbox:latest", "", false}, {"SANDBOX_RUNTIME", "runsc", "docker", false},
-		{"SANDBOX_RUNTIME", "runc", "RUNC", false}, {"SESSION_TIMEOUT", "1800", "long", false}, {"PROXY_HOST", "proxy", "", false},
+		{"SANDBOX_RUNTIME", "runsc", "docker", false},
+		{"SANDBOX_RUNTIME", "runc", "RUNC", false}, {"PROXY_HOST", "proxy", "", false},
 		{"PROXY_PORT", "15004", "0", false}, {"SIGNING_KEY", "secret", "", false}, {"SANDBOX_WORKSPACE_DIR", "/tmp/x", "", false},
 		{"AUTOCODER_ALLOW_REMOTE", "Yes", "maybe", false}, {"AUTOCODER_AUTH_ENABLED", "1", "2", false}, {"AUTOCODER_AUTH_TYPE", "token", "oauth", false},
 		{"AUTOCODER_AUTH_PASS", "secret", "", false}, {"AUTOCODER_API_KEY", "secret", "", false}, {"AUTOCODER_ENABLE_METRICS", "true", "loud", false},

@@ -25,6 +25,7 @@ type Config struct {
 	RateLimit RateLimit `key:"rate_limit" doc:"Requests per second; 0 = no limit. Twice as many may come at once. More get a 429. The local socket has none."`
 	Sandbox   Sandbox   `key:"sandbox" doc:"Defaults of new sandboxes and commands, where a request does not say."`
 	Limits    Limits    `key:"limits" doc:"The operator's maximums: what no request gets more of."`
+	GRPC      GRPC      `key:"grpc" doc:"The door for gRPC, gRPC-Web and Connect. The one port serves it, too."`
 	Volumes   Volumes   `key:"volumes" doc:"Named volumes and the storage of tenants."`
 	Egress    Egress    `key:"egress" doc:"What sandboxes may reach of the network at most, and the log of what they reached."`
 	Secrets   Secrets   `key:"secrets" doc:"What owners keep for requests of their sandboxes, which never see it."`
@@ -87,6 +88,19 @@ type Limits struct {
 	Lifetime          time.Duration `key:"lifetime" default:"0" doc:"Life of a sandbox. 0 = no maximum."`
 }
 
+// GRPC has what is the door's own.
+type GRPC struct {
+	Listen         string        `key:"listen" default:"auto" doc:"A further address of the server, for clients that know no other than gRPC's. auto: 127.0.0.1:50051, or none, with a warning, while another program has that. none: none. Encrypted as the main port is."`
+	Image          string        `key:"image" default:"agentbox-sandbox:latest" doc:"Image of sessions."`
+	SessionTimeout time.Duration `key:"session_timeout" default:"30m" doc:"Time without use until a session is destroyed. 0 = never."`
+}
+
+// Values of GRPC.Listen that are no addresses.
+const (
+	ListenAuto = "auto"
+	ListenNone = "none"
+)
+
 // Volumes bounds what outlives sandboxes.
 type Volumes struct {
 	Size          int64 `key:"size" unit:"size" min:"16777216" default:"4g" doc:"Size of a volume whose maker does not say."`
@@ -112,7 +126,7 @@ type Egress struct {
 	CABundle     string   `key:"ca_bundle" doc:"Certificates of authorities that programs in sandboxes trust besides those of their image: the path of a PEM file, or system for this machine's own. It is read when the server starts. Empty: none."`
 	Connections  int64    `key:"connections" default:"224" min:"1" doc:"Connections of one sandbox that are open at the same time; a sandbox has 224 at most."`
 	Rate         int64    `key:"rate" unit:"size" default:"0" doc:"Bytes per second of one sandbox, in each direction. 0 = no limit."`
-	Bytes        int64    `key:"bytes" unit:"size" default:"0" doc:"Bytes of one sandbox in both directions, while it runs. 0 = no limit."`
+	Bytes        int64    `key:"bytes" unit:"size" default:"0" doc:"Bytes of one sandbox in both directions, while it runs; counted anew when the server starts. 0 = no limit."`
 	LogFile      int64    `key:"log_file" unit:"size" default:"16m" min:"65536" doc:"Size at which a new file of the log of connections is begun."`
 	LogFiles     int64    `key:"log_files" default:"16" min:"2" doc:"Files of that log that are kept; the oldest goes first."`
 }

@@ -151,7 +151,7 @@ func TestRefused(t *testing.T) {
 
 func TestGeneralNamesActOnRequestOnly(t *testing.T) {
 	src := config.Sources{Env: env(map[string]string{
-		"API_PORT": "9000", "API_HOST": "::1", "LOG_LEVEL": "WARNING", "RATE_LIMIT_DEFAULT_RPM": "120", "RATE_LIMIT_USE_SIGNATURE": "false", "GRPC_PORT": "1",
+		"API_PORT": "9000", "API_HOST": "::1", "LOG_LEVEL": "WARNING", "RATE_LIMIT_DEFAULT_RPM": "120", "RATE_LIMIT_USE_SIGNATURE": "false", "DOCKER_AGENT_IMAGE": "x",
 	})}
 	l, err := config.Load(src)
 	if err != nil {
@@ -160,8 +160,8 @@ func TestGeneralNamesActOnRequestOnly(t *testing.T) {
 	if l.Listen != "127.0.0.1:8700" || l.Log.Level != "info" || l.RateLimit.PerAddress != 0 {
 		t.Errorf("general names act unasked: %+v", l.Config)
 	}
-	if len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], "GRPC_PORT") {
-		t.Errorf("warnings %q, want one for GRPC_PORT", l.Warnings)
+	if len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], "DOCKER_AGENT_IMAGE") {
+		t.Errorf("warnings %q, want one for DOCKER_AGENT_IMAGE", l.Warnings)
 	}
 	src.CompatEnv = true
 	if l, err = config.Load(src); err != nil {

@@ -38,6 +38,9 @@ func (l *Loaded) check(from origin) error {
 	if l.MetricsListen != "" {
 		errs = append(errs, from.of("metrics_listen", checkAddress("metrics_listen", l.MetricsListen)))
 	}
+	if g := l.GRPC.Listen; g != ListenAuto && g != ListenNone {
+		errs = append(errs, from.of("grpc.listen", checkAddress("grpc.listen", g)))
+	}
 	if (l.TLS.Cert == "") != (l.TLS.Key == "") {
 		errs = append(errs, errors.New("tls.cert and tls.key belong together: set both or none"))
 	}

@@ -24,10 +24,7 @@ type vain struct {
 }
 
 var vainVariables = []vain{
-	{name: "GRPC_PORT", check: port},
-	{name: "SANDBOX_IMAGE"},
 	{name: "SANDBOX_RUNTIME", check: oneOf("runc", "runsc")},
-	{name: "SESSION_TIMEOUT", check: isDuration},
 	{name: "PROXY_HOST"},
 	{name: "PROXY_PORT", check: port},
 	{name: "SIGNING_KEY"},

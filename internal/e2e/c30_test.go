@@ -39,7 +39,7 @@ var bodies = map[string]string{
 	"POST /files/move": `{"from":"/a","to":"/b"}`, "POST /files/copy": `{"from":"/a","to":"/b"}`, "POST /files/chmod": `{"path":"/a","mode":"644"}`,
 	"POST /files/chown": `{"path":"/a","owner":"0"}`, "POST /files/symlink": `{"path":"/a","target":"/b"}`,
 	"POST /packages/pip": `{"packages":["six"]}`, "POST /packages/npm": `{"packages":["express"]}`, "POST /packages/apt": `{"packages":["jq"]}`,
-	"PUT /network": `{"mode":"none"}`, "POST /network/requests/{request}": `{"decision":"deny"}`,
+	"PUT /network": `{"mode":"none"}`, "PATCH /network": `{"add":["a.example"]}`, "POST /network/requests/{request}": `{"decision":"deny"}`,
 }
 
 // TestB197: with another owner's key there is no way to a sandbox, whatever its

@@ -79,6 +79,9 @@ func (g *Gateway) compile(n sandbox.Network) (*policy.Policy, error) {
 	if p.Mode() == policy.Full && !g.o.Full {
 		return nil, sandbox.Refuse(errdefs.ErrPermissionDenied, "network.mode full is not allowed on this server; name hosts in network.allow, or its operator sets egress.full")
 	}
+	if p.Wide() && !g.o.Full {
+		return nil, sandbox.Refuse(errdefs.ErrPermissionDenied, "the ranges in network.allow are too wide together: name hosts or narrower ranges, or the operator sets egress.full")
+	}
 	return p, nil
 }
 

@@ -20,11 +20,14 @@ const (
 	PathExec    = "/exec"
 	PathAttach  = "/attach"
 	PathFiles   = "/files"
-	PathTar     = "/tar"
-	PathWatch   = "/watch" // answers with frames
-	PathPorts   = "/ports" // upgraded; has PathPort
-	PathPort    = "/port"
-	PathTunnel  = "/tunnel" // upgraded; carries a Tunnel
+	// PathFilesWithin is PathFiles for paths that must not lead out of directories:
+	// an agent that does not know of that says so, rather than to let it be.
+	PathFilesWithin = "/files/within"
+	PathTar         = "/tar"
+	PathWatch       = "/watch" // answers with frames
+	PathPorts       = "/ports" // upgraded; has PathPort
+	PathPort        = "/port"
+	PathTunnel      = "/tunnel" // upgraded; carries a Tunnel
 	// PathWideTunnel carries another one, for few connections.
 	PathWideTunnel = "/tunnel/wide"
 	// PathProbe is served by the host: it sends the body back.

@@ -256,6 +256,7 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	}
 	l, err := m.host.Create(ctx, spec)
 	if err != nil {
+		m.opts.Egress.Shut(rec.UID)
 		return errors.Join(err, closeAll(open))
 	}
 	if err = failpoint.CreateMade.Hit(); err == nil {
@@ -267,6 +268,7 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	}
 	if err != nil {
 		l.End(sandbox.ReasonUnmade, "")
+		m.opts.Egress.Shut(rec.UID)
 		return errors.Join(err, closeAll(open))
 	}
 	b.begun()

@@ -154,7 +154,7 @@ func (m *Manager) reach(ctx context.Context, b *box) (*live.Box, error) {
 		}
 		return b.running(), nil
 	}
-	return l, l.Renew(ctx, m.config(&rec), rec.Epoch)
+	return l, l.Renew(ctx, m.config(&rec, m.wayOut(&rec)), rec.Epoch)
 }
 
 // unreachable is why a sandbox that nobody watches yet could not be adopted. One

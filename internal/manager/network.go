@@ -2,6 +2,7 @@ package manager
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,20 +167,91 @@ func (m *Manager) applyNetwork(ctx context.Context, b *box, before sandbox.Netwo
 	return m.inform(ctx, b)
 }
 
-// NetworkRequests are the hosts that a sandbox was denied and nobody decided on
-// since, the oldest first.
-func (m *Manager) NetworkRequests(ctx context.Context, c sandbox.Caller, id string) ([]sandbox.NetworkRequest, error) {
+// ChangeNetwork puts hosts on a sandbox's list and takes others off it, as they
+// stand there: at once, so that of two changes none is lost. A sandbox that had no
+// network has one with the first host, and none without the last.
+func (m *Manager) ChangeNetwork(ctx context.Context, c sandbox.Caller, id string, add, remove []string, cut bool) (sandbox.Sandbox, error) {
 	b, err := m.find(ctx, c, id)
+	if err == nil {
+		err = m.detached(ctx, func(ctx context.Context) error {
+			return m.changeNetwork(ctx, b, cut, func(n sandbox.Network) (sandbox.Network, error) { return m.edited(n, add, remove) })
+		})
+	}
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("change the network of the sandbox: %w", err)
+	}
+	return b.snapshot(), nil
+}
+
+// edited is a network with another list.
+func (m *Manager) edited(n sandbox.Network, add, remove []string) (sandbox.Network, error) {
+	if n.Mode == sandbox.NetworkFull {
+		return n, sandbox.Refuse(errdefs.ErrFailedPrecondition, "the sandbox's network is full: it has no list")
+	}
+	n.Mode, n.Allow = "", slices.Clone(n.Allow)
+	for _, host := range remove {
+		i := slices.Index(n.Allow, host)
+		if i < 0 {
+			return n, sandbox.Refuse(errdefs.ErrInvalidArgument, "%.64q is not on the list of the sandbox's network", host)
+		}
+		n.Allow = slices.Delete(n.Allow, i, i+1)
+	}
+	for _, host := range add {
+		if !slices.Contains(n.Allow, host) {
+			n.Allow = append(n.Allow, host)
+		}
+	}
+	if len(n.Allow) == 0 {
+		n.Intercept = nil // there is nothing to intercept, and no network may name any
+	}
+	return m.network(n)
+}
+
+// NetworkRequests are the hosts that a sandbox was denied and nobody decided on
+// since, the oldest first. Admins may ask for any owner's sandbox, by its full id.
+func (m *Manager) NetworkRequests(ctx context.Context, c sandbox.Caller, id string) ([]sandbox.NetworkRequest, error) {
+	b, err := m.findAny(ctx, c, id)
 	if err != nil {
 		return nil, fmt.Errorf("list the denied hosts: %w", err)
 	}
 	return m.opts.Egress.Requests(b.uid()), nil
 }
 
-// Decide answers a request: the host is allowed from now on, on the port that was
-// asked for, or the request is dismissed. NotFound: there is no such request.
-func (m *Manager) Decide(ctx context.Context, c sandbox.Caller, id, request string, allow bool) (sandbox.Sandbox, error) {
+// AllNetworkRequests are those of all owners' sandboxes, by sandbox. Only admins
+// may ask.
+func (m *Manager) AllNetworkRequests(_ context.Context, c sandbox.Caller) ([]sandbox.OwnedNetworkRequest, error) {
+	if !c.Admin {
+		return nil, sandbox.Refuse(errdefs.ErrPermissionDenied, "the denied hosts of all owners need an admin key")
+	}
+	var all []sandbox.OwnedNetworkRequest
+	for _, b := range m.index.all() {
+		sb := b.snapshot()
+		for _, r := range m.opts.Egress.Requests(sb.UID) {
+			all = append(all, sandbox.OwnedNetworkRequest{NetworkRequest: r, Owner: sb.Owner, Sandbox: sb.UID})
+		}
+	}
+	slices.SortFunc(all, func(a, b sandbox.OwnedNetworkRequest) int {
+		return cmp.Or(a.First.Compare(b.First), strings.Compare(a.Sandbox, b.Sandbox), strings.Compare(a.ID, b.ID))
+	})
+	return all, nil
+}
+
+// findAny is find, and for an admin also another owner's sandbox, by its full id.
+func (m *Manager) findAny(ctx context.Context, c sandbox.Caller, id string) (*box, error) {
 	b, err := m.find(ctx, c, id)
+	if err != nil && c.Admin {
+		if other := m.index.byUID(id); other != nil {
+			return other, nil
+		}
+	}
+	return b, err
+}
+
+// Decide answers a request: the host is allowed from now on, on the port that was
+// asked for, or the request is dismissed. Admins may decide for any owner's
+// sandbox, by its full id. NotFound: there is no such request.
+func (m *Manager) Decide(ctx context.Context, c sandbox.Caller, id, request string, allow bool) (sandbox.Sandbox, error) {
+	b, err := m.findAny(ctx, c, id)
 	if err == nil && allow {
 		err = m.detached(ctx, func(ctx context.Context) error { return m.allowRequested(ctx, b, request) })
 	} else if err == nil {
@@ -202,7 +274,6 @@ func (m *Manager) allowRequested(ctx context.Context, b *box, request string) er
 		if !strings.Contains(host, ".") && !strings.Contains(host, ":") {
 			host += "." // a name of one label would be a preset's
 		}
-		n.Allow = append(slices.Clone(n.Allow), net.JoinHostPort(host, strconv.Itoa(int(all[i].Port))))
-		return m.network(n)
+		return m.edited(n, []string{net.JoinHostPort(host, strconv.Itoa(int(all[i].Port)))}, nil)
 	})
 }

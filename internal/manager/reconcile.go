@@ -241,13 +241,15 @@ func (m *Manager) takeOver(ctx context.Context, b *box) error {
 // keeps it in use for the commands that run in it. The caller holds b.op.
 func (m *Manager) adopt(ctx context.Context, b *box) error {
 	sb := b.snapshot()
-	l, err := m.host.Adopt(ctx, sb.UID, m.config(&sb), sb.Epoch)
+	l, err := m.host.Adopt(ctx, sb.UID, m.config(&sb, m.wayOut(&sb)), sb.Epoch)
 	if err != nil {
+		m.opts.Egress.Shut(sb.UID)
 		return err
 	}
 	execs, err := l.Session().Execs(ctx)
 	if err != nil {
 		l.LetGo()
+		m.opts.Egress.Shut(sb.UID)
 		return fmt.Errorf("list the commands that run: %w", err)
 	}
 	m.runs(b, l, m.listenAgain(ctx, b))

@@ -17,6 +17,7 @@ type body struct {
 	control *http.ResponseController
 	timeout time.Duration
 	rolling bool // the timeout is for each read, not for all
+	ended   bool // a deadline would now be that of the client's presence
 	metrics *Metrics
 }
 
@@ -35,10 +36,11 @@ func (b *body) extend() {
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	if b.rolling {
+	if b.rolling && !b.ended {
 		b.extend()
 	}
 	n, err := b.ReadCloser.Read(p)
+	b.ended = b.ended || err != nil
 	b.metrics.received.Add(float64(n))
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		err = &brokenBody{err}

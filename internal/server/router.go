@@ -36,8 +36,20 @@ type Route struct {
 	Creates bool
 	// Local: on the local socket only; elsewhere there is no such route.
 	Local bool
+	// Refuse answers a request that Handler does not get, in the form of the route's
+	// door; nil: in that of [WriteError].
+	Refuse func(w http.ResponseWriter, r *http.Request, err error)
 	// Handler finds its caller with Caller.
 	Handler http.Handler
+}
+
+// answer answers a request that was refused.
+func (route *Route) answer(w http.ResponseWriter, r *http.Request, err error) {
+	if route.Refuse == nil {
+		WriteError(w, r, err)
+		return
+	}
+	route.Refuse(w, r, err)
 }
 
 // MaxBody is the default bound of a request's body, in bytes. It is small
@@ -80,13 +92,13 @@ func (rt *Router) enter(route Route) http.Handler {
 		}
 		caller, err := rt.gate.Enter(r, access)
 		if err != nil {
-			rt.refuse(w, r, err)
+			rt.refuse(w, r, &route, err)
 			return
 		}
 		scopeOf(r.Context()).caller = caller
 		ctx, leave, err := rt.gate.Stay(r.Context(), caller)
 		if err != nil {
-			rt.refuse(w, r, err)
+			rt.refuse(w, r, &route, err)
 			return
 		}
 		defer leave()
@@ -94,7 +106,7 @@ func (rt *Router) enter(route Route) http.Handler {
 			defer visitorOf(ctx).welcome()()
 		}
 		if err := rt.admit(r, route); err != nil {
-			WriteError(w, r, err)
+			route.answer(w, r, err)
 			return
 		}
 		route.bound(w, r)
@@ -160,21 +172,21 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (rt *Router) unrouted(w http.ResponseWriter, r *http.Request, p *Problem) {
 	if _, err := rt.gate.Enter(r, auth.NeedKey); err != nil {
-		rt.refuse(w, r, err)
+		rt.refuse(w, r, &Route{}, err)
 		return
 	}
 	WriteError(w, r, p)
 }
 
 // refuse answers somebody who may not, and records it.
-func (rt *Router) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func (rt *Router) refuse(w http.ResponseWriter, r *http.Request, route *Route, err error) {
 	p := ProblemOf(err)
 	if p.Code == CodeUnauthenticated || p.Code == CodeForbidden {
 		if err := rt.refusals.record(r, p); err != nil {
 			LogError(r.Context(), err)
 		}
 	}
-	WriteError(w, r, p)
+	route.answer(w, r, p)
 }
 
 // isCanonical reports whether a path has one reading only. Others are not

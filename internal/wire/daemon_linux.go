@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +32,7 @@ import (
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
 	"agentbox/internal/server/rest"
+	"agentbox/internal/server/rpc"
 	"agentbox/internal/store"
 	"agentbox/internal/telemetry"
 	"agentbox/internal/volume"
@@ -171,7 +174,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 		}
 		rates.Exempt = append(rates.Exempt, network)
 	}
-	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, Loopback: auth.IsLoopback(d.cfg.Listen), AllowOrigin: d.cfg.AllowOrigin, Rates: rates, Requests: int(d.cfg.Limits.Requests)})
+	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, Loopback: !slices.ContainsFunc(d.addresses(), func(at string) bool { return !auth.IsLoopback(at) }), AllowOrigin: d.cfg.AllowOrigin, Rates: rates, Requests: int(d.cfg.Limits.Requests)})
 	if err != nil {
 		return err
 	}
@@ -195,12 +198,13 @@ func (d *daemon) openServer(context.Context) (err error) {
 		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull}, Volumes: d.vols, Networks: d.boxes, Connections: d.conns, Secrets: d.secrets,
 		Defaults: sandbox.Limits{Memory: s.Memory, CPUs: s.CPUs, Disk: s.Disk, Pids: s.Pids}, Draining: d.server.Draining(),
 	})
+	rpc.New(d.server.Router(), rpc.Parts{Sandboxes: d.boxes, Audit: d.audit, Session: d.session(), Ready: d.ready, Draining: d.server.Draining()})
 	return nil
 }
 
 // ready: what can't be recorded is not done, so a daemon that can't record is of
 // little use.
-func (d *daemon) ready(context.Context) error { return d.audit.Err() }
+func (d *daemon) ready(context.Context) error { return errors.Join(d.audit.Err(), d.conns.Err()) }
 
 // operatorImages pulls with the operator's settings for registries.
 type operatorImages struct {
@@ -238,7 +242,11 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 		}()
 	}
 	d.hooks.Up(up)
-	err := d.server.Serve(ctx, l.main, l.local)
+	serving := []net.Listener{l.main, l.local}
+	if l.grpc != nil {
+		serving = append(serving, l.grpc)
+	}
+	err := d.server.Serve(ctx, serving...)
 	cancel()
 	err = errors.Join(err, <-metrics)
 	if d.cfg.Ephemeral {

@@ -41,11 +41,12 @@ func (d *daemon) openSecrets(ctx context.Context) (err error) {
 // openEgress opens the way of sandboxes to the network.
 func (d *daemon) openEgress(context.Context) (err error) {
 	c := &d.cfg.Egress
-	d.conns, err = journal.Open(filepath.Join(d.cfg.DataDir, egressDir), audit.Options{MaxFile: c.LogFile, Files: int(c.LogFiles)})
+	d.conns, err = journal.Open(filepath.Join(d.cfg.DataDir, egressDir), audit.Options{MaxFile: c.LogFile, Files: int(c.LogFiles)}, d.hooks.Log)
 	if err != nil {
 		return err
 	}
 	d.later(d.conns.Close)
+	d.meter.WatchConnections(d.conns.Lost)
 	dialer, err := newDialer(c)
 	if err != nil {
 		return err
@@ -111,6 +112,9 @@ type recorder struct {
 
 func (r recorder) Record(rec egress.Record) {
 	r.conns.Record(rec)
+	if rec.Open {
+		return // it is counted at its end
+	}
 	r.meter.Connected(string(rec.Verdict), rec.BytesUp, rec.BytesDown)
 }
 

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"net"
 
+	"agentbox/internal/config"
 	"agentbox/internal/server"
 )
 
 // listeners are where a daemon can be reached.
-type listeners struct{ main, local, metrics net.Listener }
+type listeners struct{ main, local, metrics, grpc net.Listener }
 
 func (d *daemon) listen() (l listeners, err error) {
 	defer func() {
@@ -22,6 +23,9 @@ func (d *daemon) listen() (l listeners, err error) {
 		return l, err
 	}
 	if l.local, err = server.ListenLocal(d.cfg.Socket); err != nil {
+		return l, err
+	}
+	if l.grpc, err = d.listenGRPC(); err != nil {
 		return l, err
 	}
 	if d.cfg.MetricsListen != "" {
@@ -40,13 +44,53 @@ func (d *daemon) listenMain() (net.Listener, error) {
 	return l, nil
 }
 
+// addresses are those on which the server listens for all its doors.
+func (d *daemon) addresses() []string {
+	switch g := d.cfg.GRPC.Listen; g {
+	case config.ListenNone:
+		return []string{d.cfg.Listen}
+	case config.ListenAuto:
+		return []string{d.cfg.Listen, usualGRPC}
+	default:
+		return []string{d.cfg.Listen, g}
+	}
+}
+
+// usualGRPC is where clients of gRPC look when nobody tells them.
+const usualGRPC = "127.0.0.1:50051"
+
+// listenGRPC opens the further address; nil: there is none. Nobody asked for the
+// usual one: it must not keep a second daemon of this machine from starting.
+func (d *daemon) listenGRPC() (net.Listener, error) {
+	switch at := d.cfg.GRPC.Listen; at {
+	case config.ListenNone:
+		return nil, nil //nolint:nilnil // none is no error
+	case config.ListenAuto:
+		l, err := net.Listen("tcp", usualGRPC)
+		if err != nil {
+			d.hooks.Log.Warn("gRPC is served on the main port only", "error", err, "other address", "--grpc-listen")
+			return nil, nil //nolint:nilnil // none is no error
+		}
+		return l, nil
+	default:
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			return nil, fmt.Errorf("listen on %s for gRPC: %w (another address, or none: --grpc-listen)", at, err)
+		}
+		return l, nil
+	}
+}
+
 // tryAddress finds out before the long work that the server must not be reached
 // there, or that the port is somebody else's.
 func (d *daemon) tryAddress(context.Context) error {
-	if d.cfg.NoAuth {
-		addr, err := net.ResolveTCPAddr("tcp", d.cfg.Listen)
+	for _, at := range d.addresses() {
+		if !d.cfg.NoAuth {
+			break
+		}
+		addr, err := net.ResolveTCPAddr("tcp", at)
 		if err != nil {
-			return fmt.Errorf("listen on %s: %w", d.cfg.Listen, err)
+			return fmt.Errorf("listen on %s: %w", at, err)
 		}
 		if err := server.CheckNoAuth(addr); err != nil {
 			return err
@@ -56,12 +100,18 @@ func (d *daemon) tryAddress(context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := l.Close(); err != nil || d.cfg.GRPC.Listen == config.ListenAuto {
+		return err
+	}
+	if l, err = d.listenGRPC(); err != nil || l == nil {
+		return err
+	}
 	return l.Close()
 }
 
 func (l listeners) close() error {
 	var err error
-	for _, one := range []net.Listener{l.main, l.local, l.metrics} {
+	for _, one := range []net.Listener{l.main, l.local, l.metrics, l.grpc} {
 		if one != nil {
 			err = errors.Join(err, one.Close())
 		}

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t *testing.T, dir string) *Journal {
 	t.Helper()
-	j, err := Open(dir, audit.Options{})
+	j, err := Open(dir, audit.Options{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,6 +60,7 @@ func TestKept(t *testing.T) {
 			Verdict: egress.Allowed, Rule: "*.example", BytesUp: 1, BytesDown: 1 << 40, Duration: 3*time.Second + 7, Method: "GET", Path: "/a%20b", Status: 204, Intercepted: true,
 		},
 		{Time: at, Sandbox: "a", Owner: "o", Kind: egress.KindSOCKS, Verdict: egress.Denied, Code: egress.CodeHost, Reason: "y.example\nis not allowed"},
+		{Time: at, Sandbox: "a", Owner: "o", Kind: egress.KindConnect, Name: "z.example", Port: 443, Verdict: egress.Allowed, Duration: 5 * time.Second, Open: true},
 	}
 	j := open(t, dir)
 	for _, r := range records {

@@ -166,10 +166,10 @@ func (s *files) get(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var f File
-	err := s.as(q.v.Get("user"), func(fsys FS) (err error) {
+	err := s.within(q.v["within"], q.v.Get("user"), name, func(fsys FS, name string) (err error) {
 		f, err = fsys.Open(name, nil)
 		return err
-	}, name)
+	})
 	if err != nil {
 		guest.WriteError(w, err)
 		return

@@ -31,11 +31,20 @@ func (s *files) put(w http.ResponseWriter, r *http.Request) {
 	if q.err == nil && u.append && u.atomic {
 		q.err = guest.Errorf(errdefs.ErrInvalidArgument, "append and atomic exclude each other")
 	}
+	dirs := q.v["within"]
+	if q.err == nil && len(dirs) > 0 && u.atomic {
+		q.err = guest.Errorf(errdefs.ErrInvalidArgument, "within and atomic exclude each other")
+	}
 	if q.err != nil {
 		guest.WriteError(w, q.err)
 		return
 	}
-	as := func(f func(FS) error) error { return s.as(q.v.Get("user"), f, u.path) }
+	as := func(f func(FS) error) error {
+		return s.within(dirs, q.v.Get("user"), u.path, func(fsys FS, p string) error {
+			u.path = p
+			return f(fsys)
+		})
+	}
 	if err := u.write(as, r.Body); err != nil {
 		guest.WriteError(w, err)
 		return

@@ -46,6 +46,8 @@ func (s *session) handler() http.Handler {
 	mux.HandleFunc("GET "+guest.PathWatch, f.watch)
 	mux.HandleFunc("GET "+guest.PathFiles, f.get)
 	mux.HandleFunc("PUT "+guest.PathFiles, f.put)
+	mux.HandleFunc("GET "+guest.PathFilesWithin, f.get)
+	mux.HandleFunc("PUT "+guest.PathFilesWithin, f.put)
 	mux.HandleFunc("GET "+guest.PathTar, f.getArchive)
 	mux.HandleFunc("PUT "+guest.PathTar, f.putArchive)
 	guest.Handle(mux, "ListPorts", s.ports.list)

@@ -21,6 +21,10 @@ type ReadOptions struct {
 	// Suffix is how many bytes at the end; then Offset and Length are 0. It is at
 	// most 4 MiB for a file whose size is not known, such as those of /proc.
 	Suffix int64
+	// Within are directories, absolute and without links and a slash at the end.
+	// The path is absolute, then, and one that leads out of them is OutOfRange. An
+	// agent that was built before there was that is NotImplemented.
+	Within []string
 }
 
 // Content is a file on its way from the guest.
@@ -39,7 +43,7 @@ func (s *Session) ReadFile(ctx context.Context, name string, o ReadOptions) (*Co
 	setNumber(q, "offset", o.Offset, 10)
 	setNumber(q, "length", o.Length, 10)
 	setNumber(q, "suffix", o.Suffix, 10)
-	b, err := s.get(ctx, guest.PathFiles, q)
+	b, err := s.get(ctx, filesPath(q, o.Within), q)
 	if err != nil {
 		return nil, fmt.Errorf("read %q: %w", name, err)
 	}
@@ -56,6 +60,7 @@ type WriteOptions struct {
 	Atomic  bool        // the file changes when all was written, or not at all
 	Parents bool        // make missing directories
 	Owner   string      // of the file and of directories that are made, as in Chown; "": that of the file, else the user
+	Within  []string    // as in ReadOptions; not with Atomic
 }
 
 // WriteFile writes a file from r to its end. A disk that is full is an error
@@ -69,10 +74,19 @@ func (s *Session) WriteFile(ctx context.Context, name string, r io.Reader, o Wri
 	setFlag(q, "append", o.Append)
 	setFlag(q, "atomic", o.Atomic)
 	setFlag(q, "parents", o.Parents)
-	if err := s.put(ctx, guest.PathFiles, q, r); err != nil {
+	if err := s.put(ctx, filesPath(q, o.Within), q, r); err != nil {
 		return fmt.Errorf("write %q: %w", name, err)
 	}
 	return nil
+}
+
+// filesPath is where files are, those below some directories only.
+func filesPath(q url.Values, within []string) string {
+	if len(within) == 0 {
+		return guest.PathFiles
+	}
+	q["within"] = within
+	return guest.PathFilesWithin
 }
 
 func setNumber(q url.Values, name string, n int64, base int) {

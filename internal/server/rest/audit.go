@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"agentbox/internal/audit"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
+	"agentbox/internal/server/doors"
 )
 
 // AuditRecord is one action that was done or refused.
@@ -79,13 +79,5 @@ func (a *API) record(ctx context.Context, c sandbox.Caller, action audit.Action,
 // recordOn writes what was done with a sandbox, or not. That it can't be
 // written does not undo it. Details that are empty are left out.
 func (a *API) recordOn(ctx context.Context, c sandbox.Caller, action audit.Action, uid string, err error, details map[string]string) {
-	result := audit.OK
-	if err != nil {
-		result = string(server.ProblemOf(err).Code)
-	}
-	maps.DeleteFunc(details, func(_, v string) bool { return v == "" })
-	r := audit.Record{Action: action, Owner: c.Owner, KeyID: c.KeyID, Sandbox: uid, RequestID: c.RequestID, Result: result, Details: details}
-	if err := a.Audit.Write(r); err != nil {
-		server.LogError(ctx, err)
-	}
+	doors.Record(ctx, a.Audit, c, action, uid, err, details)
 }

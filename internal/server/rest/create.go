@@ -62,22 +62,17 @@ func (a *API) createSandbox(ctx context.Context, c sandbox.Caller, in *createInp
 		sb, err = a.Sandboxes.Create(ctx, c, r, in.Key)
 		err = notCreated(ctx, err, in.Body.Image)
 	}
-	a.recordOn(ctx, c, audit.Create, sb.UID, err, map[string]string{
-		"image": r.Image, "name": r.Name, "network": string(r.Network.Mode), "allow": strings.Join(r.Network.Allow, " "), "intercept": strings.Join(r.Network.Intercept, " "), "secrets": givenTo(&sb),
-	})
+	details := map[string]string{"image": r.Image, "name": r.Name, "network": string(r.Network.Mode)}
+	addList(details, "allow", r.Network.Allow)
+	addList(details, "intercept", r.Network.Intercept)
+	if err == nil { // else they may be no names
+		details["secrets"] = strings.Join(r.Secrets, " ")
+	}
+	a.recordOn(ctx, c, audit.Create, sb.UID, err, details)
 	if err != nil {
 		return nil, err
 	}
 	return &sandboxOutput{sandboxOf(&sb)}, nil
-}
-
-// givenTo names the secrets that a sandbox was given.
-func givenTo(sb *sandbox.Sandbox) string {
-	var names []string
-	for _, u := range sb.Secrets {
-		names = append(names, u.Name)
-	}
-	return strings.Join(names, " ")
 }
 
 // notCreated tells the errors of a creation apart that have the same class: an

@@ -17,6 +17,7 @@ import (
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
+	"agentbox/internal/server/doors"
 )
 
 // Execs are what the routes about commands need; manager.Manager has it.
@@ -382,8 +383,5 @@ func (x *execRoutes) lost(ctx context.Context, c sandbox.Caller, id string, res 
 	if err != nil {
 		return err
 	}
-	if sb.Status == sandbox.Destroying {
-		return &sandbox.GoneError{Tombstone: sandbox.Tombstone{UID: sb.UID, Short: sb.Short, Reason: sb.Reason, ReasonText: sb.ReasonText}}
-	}
-	return &sandbox.StateError{Short: sb.Short, Status: sb.Status, Text: res.Reason}
+	return doors.Lost(&sb, res)
 }

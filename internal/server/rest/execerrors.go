@@ -4,34 +4,12 @@ import (
 	"errors"
 	"syscall"
 
-	"github.com/containerd/errdefs"
-
-	"agentbox/internal/guest"
-	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
+	"agentbox/internal/server/doors"
 )
 
-// guestError lets callers read what the agent in their sandbox, or the client of
-// it, says about a request. It is about their own files and commands, escaped
-// and bounded.
-func guestError(err error) error {
-	var told *guest.Error
-	if err == nil || !errors.As(err, &told) || isDomain(err) {
-		return err
-	}
-	if errdefs.IsInternal(told) || errdefs.IsUnavailable(told) {
-		return err // not the caller's to mend
-	}
-	return sandbox.Refuse(told.Unwrap(), "%s", told.Error())
-}
-
-// isDomain reports an error that the base explains better.
-func isDomain(err error) bool {
-	var state *sandbox.StateError
-	var gone *sandbox.GoneError
-	var invalid *sandbox.InvalidError
-	return errors.As(err, &state) || errors.As(err, &gone) || errors.As(err, &invalid)
-}
+// guestError lets callers read what the agent in their sandbox says.
+var guestError = doors.GuestError
 
 // onPath says that an error about a value is about the path. A disk that is full
 // is no limit that goes by: trying again later does not help.

@@ -3,8 +3,6 @@ package rest
 import (
 	"mime"
 	"strings"
-
-	"agentbox/internal/sandbox"
 )
 
 // plainFrames reports whether a client wants the frames of the process API.
@@ -31,20 +29,4 @@ func (e *events) frame(f plainFrame) error {
 		e.s.buf.Reset()
 		return e.s.sendData(f)
 	})
-}
-
-// plainCode is the number that the process API makes of a result: a signal is
-// negative.
-func plainCode(r *sandbox.Result) *int {
-	code := r.ExitCode
-	switch r.Outcome {
-	case sandbox.Exited:
-	case sandbox.TimedOut:
-		code = -1
-	case sandbox.OOM:
-		code = -9
-	default:
-		code = -r.Signal
-	}
-	return &code
 }

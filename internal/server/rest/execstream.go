@@ -8,12 +8,12 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"agentbox/internal/guest/client"
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
+	"agentbox/internal/server/doors"
 )
 
 func (x *execRoutes) executeStream(ctx context.Context, c sandbox.Caller, in *executeInput) (reply, error) {
@@ -171,7 +171,7 @@ type follower struct {
 	// atOnce: the command goes with its client.
 	atOnce bool
 	at     offsets // up to which events were sent
-	tails  [2][]byte
+	tails  [2]doors.Chars
 	ready  chan struct{}
 	ev     *events // from ready on
 }
@@ -197,7 +197,8 @@ func (f *follower) begin(ev *events, execID string) {
 // exit sends the result, as the last event.
 func (f *follower) exit(res *sandbox.Result) {
 	if f.plain {
-		_ = f.ev.frame(plainFrame{Type: "exit", ExitCode: plainCode(res)})
+		code := doors.SignalCode(res)
+		_ = f.ev.frame(plainFrame{Type: "exit", ExitCode: &code})
 		return
 	}
 	_ = f.ev.send("exit", f.at.String(), endOf(res)) // a client that is gone asks for the result
@@ -229,12 +230,7 @@ func (w followed) Write(p []byte) (int, error) {
 	<-f.ready
 	n := len(p)
 	if !f.exact {
-		if len(f.tails[w.stream]) > 0 {
-			p = append(f.tails[w.stream], p...)
-		}
-		whole := len(p) - splitLen(p)
-		f.tails[w.stream] = append([]byte(nil), p[whole:]...)
-		p = p[:whole]
+		p = f.tails[w.stream].Whole(p)
 	}
 	for len(p) > 0 {
 		cut := min(len(p), maxEvent)
@@ -249,18 +245,8 @@ func (w followed) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// splitLen is how many bytes at the end of p may be the begin of a character.
-func splitLen(p []byte) int {
-	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
-		if b := p[len(p)-n]; utf8.RuneStart(b) {
-			if b >= utf8.RuneSelf && !utf8.FullRune(p[len(p)-n:]) {
-				return n
-			}
-			return 0
-		}
-	}
-	return 0
-}
+// splitLen is how many bytes at the end of a text may be the begin of a character.
+var splitLen = doors.SplitLen
 
 type outputEvent struct {
 	Offset int64  `json:"offset"`
@@ -287,11 +273,10 @@ func (f *follower) send(stream int, p []byte) error {
 
 // finish sends characters that stayed in parts.
 func (f *follower) finish() {
-	for i, tail := range f.tails {
-		if len(tail) > 0 {
+	for i := range f.tails {
+		if tail := f.tails[i].Rest(); len(tail) > 0 {
 			_ = f.send(i, tail) // a client that is gone reads it later
 		}
-		f.tails[i] = nil
 	}
 }
 

@@ -1,0 +1,90 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+
+	"connectrpc.com/connect/v2"
+
+	"agentbox/internal/sandbox"
+	"agentbox/internal/server"
+	"agentbox/internal/server/doors"
+)
+
+// codes has the status of each code of an error.
+var codes = map[server.Code]connect.Code{
+	server.CodeInvalidValue:     connect.CodeInvalidArgument,
+	server.CodeInvalidRequest:   connect.CodeInvalidArgument,
+	server.CodeUnauthenticated:  connect.CodeUnauthenticated,
+	server.CodeForbidden:        connect.CodePermissionDenied,
+	server.CodeNotFound:         connect.CodeNotFound,
+	server.CodeSandboxDestroyed: connect.CodeNotFound,
+	server.CodeSandboxExpired:   connect.CodeNotFound,
+	server.CodeMethodNotAllowed: connect.CodeUnimplemented,
+	server.CodeTimeout:          connect.CodeDeadlineExceeded,
+	server.CodeNotRunning:       connect.CodeFailedPrecondition,
+	server.CodeAlreadyExists:    connect.CodeAlreadyExists,
+	server.CodeConflict:         connect.CodeFailedPrecondition,
+	server.CodeTooLarge:         connect.CodeResourceExhausted,
+	server.CodeUnsupportedMedia: connect.CodeInvalidArgument,
+	server.CodeOutOfRange:       connect.CodeOutOfRange,
+	server.CodeUnsupported:      connect.CodeFailedPrecondition, // Unimplemented says that there is no such call
+	server.CodeLimitExceeded:    connect.CodeResourceExhausted,
+	server.CodeQuotaExceeded:    connect.CodeResourceExhausted,
+	server.CodeRateLimited:      connect.CodeResourceExhausted,
+	server.CodeCanceled:         connect.CodeCanceled,
+	server.CodeUnavailable:      connect.CodeUnavailable,
+	server.CodeInternal:         connect.CodeInternal,
+}
+
+// Texts that clients match on.
+const (
+	sessionNotFound = "Session not found"
+	timedOut        = "Command timed out"
+	noAnswer        = "Request to process_api timed out"
+	notReady        = "process_api did not become ready within 30.0s"
+	pathNotAllowed  = "Path not allowed"
+	fileNotFound    = "File not found"
+	noText          = "File is not valid UTF-8 text"
+)
+
+// status is an error as the status of a call. What is agentbox's fault goes to the
+// log in full.
+func status(ctx context.Context, err error) *connect.Error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return connect.NewError(connect.CodeDeadlineExceeded, "the call's deadline has passed").WithCause(err)
+	}
+	p := server.Explain(ctx, doors.GuestError(err))
+	if isUnknown(p) {
+		p.Detail = sessionNotFound
+	}
+	return connect.NewError(codes[p.Code], p.Detail).WithCause(err)
+}
+
+func isUnknown(p *server.Problem) bool {
+	return p.Code == server.CodeNotFound || p.Code == server.CodeSandboxDestroyed || p.Code == server.CodeSandboxExpired
+}
+
+// inAnswer is the text for an error that these calls tell in their answers: that
+// there is no such session, that it does not run, or that it does not answer. Other
+// errors are a status: false.
+func inAnswer(ctx context.Context, err error) (text string, ok bool) {
+	var state *sandbox.StateError
+	var draining *sandbox.DrainingError
+	p := server.ProblemOf(err)
+	switch {
+	case ctx.Err() != nil || errors.As(err, &draining):
+		return "", false
+	case isUnknown(p):
+		return sessionNotFound, true
+	case errors.As(err, &state):
+		return p.Detail, true
+	case errors.Is(err, context.DeadlineExceeded):
+		server.LogError(ctx, err)
+		return noAnswer, true
+	case p.Code == server.CodeUnavailable:
+		server.LogError(ctx, err)
+		return p.Detail, true
+	}
+	return "", false
+}

@@ -1,0 +1,139 @@
+package rpc
+
+import (
+	"context"
+	"math"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect/v2"
+
+	"agentbox/internal/audit"
+	sandboxv1 "agentbox/internal/gen/sandbox/v1"
+	"agentbox/internal/sandbox"
+	"agentbox/internal/server/doors"
+)
+
+// Defaults of commands.
+const (
+	defaultTimeout = 30 * time.Second
+	defaultWorkdir = sandbox.WorkspacePath
+)
+
+// command is what the core takes. A timeout of 0 is byDefault.
+func command(line, workdir string, timeout int32, byDefault time.Duration) (sandbox.Command, error) {
+	cmd := sandbox.Command{Argv: []string{"/bin/sh", "-c", line}, Dir: workdir, Timeout: time.Duration(timeout) * time.Second}
+	switch {
+	case line == "":
+		return cmd, connect.NewError(connect.CodeInvalidArgument, "Missing 'command' field")
+	case timeout < 0:
+		return cmd, connect.NewError(connect.CodeInvalidArgument, "timeout must not be negative")
+	case timeout == 0:
+		cmd.Timeout = byDefault
+	}
+	if cmd.Dir == "" {
+		cmd.Dir = defaultWorkdir
+	}
+	return cmd, nil
+}
+
+// Exec runs a command to its end. When its client goes away it runs on, as the
+// waiting calls of other doors do.
+func (s *service) Exec(ctx context.Context, q *sandboxv1.ExecRequest) (*sandboxv1.ExecResponse, error) {
+	cmd, err := command(q.GetCommand(), q.GetWorkdir(), q.GetTimeout(), defaultTimeout)
+	if err != nil {
+		return nil, err
+	}
+	c := caller(ctx)
+	res, err := s.Sandboxes.Exec(ctx, c, q.GetSessionId(), cmd, nil, "")
+	s.recordExec(ctx, c, q.GetSessionId(), q.GetCommand(), res, err)
+	if err != nil {
+		return failedExec(ctx, err)
+	}
+	return answerOf(res, cmd.Dir), nil
+}
+
+func (s *service) recordExec(ctx context.Context, c sandbox.Caller, id, line string, res *sandbox.Result, err error) {
+	details := map[string]string{"command": line}
+	if res != nil {
+		details["exec_id"] = res.ExecID
+	}
+	doors.Record(ctx, s.Audit, c, audit.Exec, s.uid(ctx, c, id), doors.GuestError(err), details)
+}
+
+// uid is the primary key of a sandbox; empty: there is none.
+func (s *service) uid(ctx context.Context, c sandbox.Caller, id string) string {
+	sb, _ := s.Sandboxes.Get(context.WithoutCancel(ctx), c, id) // the error is that of the call itself, too
+	return sb.UID
+}
+
+// failedExec answers a command that was not run.
+func failedExec(ctx context.Context, err error) (*sandboxv1.ExecResponse, error) {
+	text, ok := inAnswer(ctx, err)
+	if !ok {
+		return nil, status(ctx, err)
+	}
+	return &sandboxv1.ExecResponse{ExitCode: -1, Stderr: text, TimedOut: text == noAnswer}, nil
+}
+
+// answerOf is a result as the door tells it.
+func answerOf(r *sandbox.Result, dir string) *sandboxv1.ExecResponse {
+	a := &sandboxv1.ExecResponse{
+		ExitCode: exitCode(r), Stdout: text(r.Stdout, r.StdoutTruncated), Stderr: text(r.Stderr, r.StderrTruncated),
+		TimedOut: r.Outcome == sandbox.TimedOut, Truncated: r.StdoutTruncated || r.StderrTruncated,
+	}
+	if why, code := reasonOf(r, dir); why != "" {
+		if a.Stderr != "" && !strings.HasSuffix(a.Stderr, "\n") {
+			a.Stderr += "\n"
+		}
+		a.Stderr += why
+		a.ExitCode = code
+	}
+	return a
+}
+
+func exitCode(r *sandbox.Result) int32 {
+	if r.Outcome == sandbox.Lost {
+		return -1
+	}
+	return int32(min(max(doors.SignalCode(r), math.MinInt32), math.MaxInt32))
+}
+
+// reasonOf is what the numbers of a result don't tell, and the exit code beside it.
+func reasonOf(r *sandbox.Result, dir string) (why string, code int32) {
+	code = exitCode(r)
+	switch r.Outcome {
+	case sandbox.TimedOut:
+		return timedOut, code
+	case sandbox.Exited:
+		if e := noDirectory(r, dir); e != "" {
+			return e, -1
+		}
+	case sandbox.Signaled:
+		return "", code
+	}
+	return r.Reason, code
+}
+
+// noDirectory is the text for a working directory in which the command could not
+// be run; empty: it could.
+func noDirectory(r *sandbox.Result, dir string) string {
+	why, ok := strings.CutPrefix(r.Reason, "working directory "+dir+": ")
+	if !ok || r.ExitCode != sandbox.ExitNotExecutable {
+		return ""
+	}
+	for _, e := range []osError{noSuchFile, notADirectory, noPermission} {
+		if strings.EqualFold(why, e.text) {
+			return e.of(dir)
+		}
+	}
+	return r.Reason
+}
+
+// text is captured output.
+func text(b []byte, truncated bool) string {
+	if !truncated {
+		return doors.Text(b)
+	}
+	return doors.Text(b[:len(b)-doors.SplitLen(b)]) + doors.CutMark
+}

@@ -1,0 +1,138 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"agentbox/internal/audit"
+	sandboxv1 "agentbox/internal/gen/sandbox/v1"
+	"agentbox/internal/guest/client"
+	"agentbox/internal/sandbox"
+	"agentbox/internal/server/doors"
+)
+
+// What clients may read and write.
+var (
+	readable = []string{sandbox.WorkspacePath, "/mnt/user-data"}
+	writable = []string{sandbox.WorkspacePath, sandbox.OutputsPath}
+)
+
+// absolute is a path of a request. Those that begin nowhere begin in the workspace.
+func absolute(p string) string {
+	if strings.HasPrefix(p, "/") {
+		return p
+	}
+	return sandbox.WorkspacePath + "/" + p
+}
+
+// fileOp is what is done with a file, for the audit log.
+type fileOp struct {
+	action   audit.Action
+	op, path string
+}
+
+// inFiles runs do with the sandbox's agent, and records it.
+func (s *service) inFiles(ctx context.Context, id string, f fileOp, do func(*client.Session) error) error {
+	c := caller(ctx)
+	l, err := s.Sandboxes.Acquire(ctx, c, id)
+	uid := ""
+	if err == nil {
+		defer l.Release()
+		uid = l.Sandbox().UID
+		err = do(l.Session())
+	} else {
+		uid = s.uid(ctx, c, id)
+	}
+	doors.Record(ctx, s.Audit, c, f.action, uid, doors.GuestError(err), map[string]string{"op": f.op, "path": f.path})
+	return err
+}
+
+// fileText is the text for an error that the calls about texts tell in their
+// answers; false: it is a status.
+func fileText(ctx context.Context, err error, path string) (string, bool) {
+	if ctx.Err() == nil && errors.Is(err, errNoText) {
+		return noText, true
+	}
+	if text, ok := fileError(err, path); ok && ctx.Err() == nil {
+		return text, true
+	}
+	return inAnswer(ctx, err)
+}
+
+// appends reads a mode; false: it is none.
+func appends(mode string) (yes, ok bool) {
+	return mode == "a", mode == "" || mode == "w" || mode == "a"
+}
+
+func writeOptions(appending bool) client.WriteOptions {
+	return client.WriteOptions{Append: appending, Parents: true, Within: writable}
+}
+
+// WriteFile writes a text.
+func (s *service) WriteFile(ctx context.Context, q *sandboxv1.WriteFileRequest) (*sandboxv1.WriteFileResponse, error) {
+	appending, ok := appends(q.GetMode())
+	if !ok {
+		return &sandboxv1.WriteFileResponse{Error: new(invalidMode)}, nil
+	}
+	path := absolute(q.GetPath())
+	err := s.inFiles(ctx, q.GetSessionId(), fileOp{audit.FileWrite, "write", path}, func(in *client.Session) error {
+		return in.WriteFile(ctx, path, strings.NewReader(q.GetContent()), writeOptions(appending))
+	})
+	if err == nil {
+		return &sandboxv1.WriteFileResponse{Success: true}, nil
+	}
+	text, ok := fileText(ctx, err, path)
+	if !ok {
+		return nil, status(ctx, err)
+	}
+	return &sandboxv1.WriteFileResponse{Error: &text}, nil
+}
+
+const invalidMode = "Invalid mode"
+
+// errNoText is of a file that a text can't hold.
+var errNoText = errors.New("the file is no text")
+
+// ReadFile reads a text.
+func (s *service) ReadFile(ctx context.Context, q *sandboxv1.ReadFileRequest) (*sandboxv1.ReadFileResponse, error) {
+	path := absolute(q.GetPath())
+	var content []byte
+	err := s.inFiles(ctx, q.GetSessionId(), fileOp{audit.FileRead, "read", path}, func(in *client.Session) (err error) {
+		content, err = readText(ctx, in, path)
+		return err
+	})
+	if err == nil {
+		text := string(content)
+		return &sandboxv1.ReadFileResponse{Success: true, Content: &text}, nil
+	}
+	text, ok := fileText(ctx, err, path)
+	if !ok {
+		return nil, status(ctx, err)
+	}
+	if noSuchFile.is(err) {
+		text = fileNotFound
+	}
+	return &sandboxv1.ReadFileResponse{Error: &text}, nil
+}
+
+// readText reads a file that one message can hold.
+func readText(ctx context.Context, in *client.Session, path string) ([]byte, error) {
+	f, err := in.ReadFile(ctx, path, client.ReadOptions{Within: readable})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, MaxMessage+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(b) > MaxMessage:
+		return nil, errTooLarge
+	case !utf8.Valid(b):
+		return nil, errNoText
+	}
+	return b, nil
+}

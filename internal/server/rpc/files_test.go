@@ -1,0 +1,173 @@
+package rpc_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect/v2"
+
+	sandboxv1 "agentbox/internal/gen/sandbox/v1"
+	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
+)
+
+func (w *world) write(c sandboxv1connect.SandboxServiceClient, id, path, content, mode string) string {
+	w.t.Helper()
+	a, err := c.WriteFile(w.t.Context(), &sandboxv1.WriteFileRequest{SessionId: id, Path: path, Content: content, Mode: mode})
+	if err != nil || a.GetSuccess() != (a.Error == nil) {
+		w.t.Fatalf("write %s: %v, %v", path, a, err)
+	}
+	return a.GetError()
+}
+
+func (w *world) read(c sandboxv1connect.SandboxServiceClient, id, path string) (content, failure string) {
+	w.t.Helper()
+	a, err := c.ReadFile(w.t.Context(), &sandboxv1.ReadFileRequest{SessionId: id, Path: path})
+	if err != nil || a.GetSuccess() != (a.Error == nil) || a.GetSuccess() != (a.Content != nil) {
+		w.t.Fatalf("read %s: %v, %v", path, a, err)
+	}
+	return a.GetContent(), a.GetError()
+}
+
+// TestTexts: what is written is read, and what can't be is told in the answer.
+func TestTexts(t *testing.T) {
+	w := start(t)
+	c := w.client(w.acme)
+	id := w.session(c).GetSessionId()
+	for _, s := range []struct{ path, content, mode, failure string }{
+		{"a/b.txt", "x", "", ""},
+		{"/workspace/f", "1\n", "w", ""},
+		{"f", "2\n", "a", ""},
+		{"/mnt/user-data/outputs/o", "o", "w", ""},
+		{"empty", "", "w", ""},
+		{"/workspace/../workspace/f2", "x", "w", ""},
+		{"f", "x", "x", "Invalid mode"},
+		{"/etc/x", "x", "w", "Path not allowed"},
+		{"/workspace_evil/x", "x", "w", "Path not allowed"},
+		{"../etc/x", "x", "w", "Path not allowed"},
+		{"/mnt/user-data/uploads/x", "x", "w", "Path not allowed"},
+		{"a", "x", "w", "[Errno 21] Is a directory: '/workspace/a'"},
+		{"f/x", "x", "w", "[Errno 20] Not a directory: '/workspace/f/x'"},
+	} {
+		if got := w.write(c, id, s.path, s.content, s.mode); got != s.failure {
+			t.Errorf("write %s by %s: %q, want %q", s.path, s.mode, got, s.failure)
+		}
+	}
+	w.exec(c, id, `mkdir -p /mnt/user-data/uploads; ln -s /etc l; ln -s /etc/passwd file; ln -s f good; ln -s nowhere/x dangling; printf '\377x' >binary; echo up >/mnt/user-data/uploads/u; ln -s loop loop`)
+	if got := w.write(c, id, "l/x", "x", ""); got != "Path not allowed" {
+		t.Errorf("write through a link: %q", got)
+	}
+	for _, s := range []struct{ path, content, failure string }{
+		{"a/b.txt", "x", ""},
+		{"f", "1\n2\n", ""},
+		{"good", "1\n2\n", ""},
+		{"empty", "", ""},
+		{"/mnt/user-data/uploads/u", "up\n", ""},
+		{"nope.txt", "", "File not found"},
+		{"dangling", "", "File not found"},
+		{"no/../../etc/passwd", "", "File not found"},
+		{"a", "", "[Errno 21] Is a directory: '/workspace/a'"},
+		{"loop", "", "[Errno 40] Too many levels of symbolic links: '/workspace/loop'"},
+		{"binary", "", "File is not valid UTF-8 text"},
+		{"file", "", "Path not allowed"},
+		{"/etc/passwd", "", "Path not allowed"},
+		{"l/../../etc/passwd", "", "Path not allowed"},
+		{"/proc/self/environ", "", "Path not allowed"},
+		{"/", "", "Path not allowed"},
+	} {
+		if content, failure := w.read(c, id, s.path); content != s.content || failure != s.failure {
+			t.Errorf("read %s: %q %q, want %q %q", s.path, content, failure, s.content, s.failure)
+		}
+	}
+	if got := w.write(c, "none", "f", "x", ""); got != "Session not found" {
+		t.Errorf("write in no session: %q", got)
+	}
+	if _, got := w.read(c, "none", "f"); got != "Session not found" {
+		t.Errorf("read in no session: %q", got)
+	}
+}
+
+// TestLargeMessages: more than a stock limit is taken, more than 64 MiB is refused and
+// nothing is done.
+func TestLargeMessages(t *testing.T) {
+	w := start(t)
+	c := w.client(w.acme)
+	id := w.session(c).GetSessionId()
+	text := strings.Repeat("0123456789abcde\n", 20<<20/16)
+	if got := w.write(c, id, "large", text, ""); got != "" {
+		t.Fatalf("20 MiB: %s", got)
+	}
+	if got, failure := w.read(c, id, "large"); got != text {
+		t.Errorf("%d bytes came back, %s", len(got), failure)
+	}
+	_, err := c.WriteFile(t.Context(), &sandboxv1.WriteFileRequest{SessionId: id, Path: "larger", Content: strings.Repeat("x", 64<<20)})
+	if connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("more than 64 MiB: %v", err)
+	}
+	if _, failure := w.read(c, id, "larger"); failure != "File not found" {
+		t.Errorf("it was written: %q", failure)
+	}
+}
+
+// TestTransfer: any bytes go up and come down, in any pieces.
+func TestTransfer(t *testing.T) {
+	w := start(t)
+	c := w.client(w.acme)
+	id := w.session(c).GetSessionId()
+	data := bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 300_000)
+	upload := func(path string, parts ...[]byte) (*sandboxv1.UploadFileResponse, error) {
+		up, err := c.UploadFile(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range parts {
+			m := &sandboxv1.UploadFileRequest{Data: p}
+			if i == 0 {
+				m.SessionId, m.Path = id, path
+			}
+			if err := up.Send(m); err != nil && !errors.Is(err, io.EOF) { // the answer says why
+				t.Fatal(err)
+			}
+		}
+		return up.CloseAndReceive()
+	}
+	if a, err := upload("d/bytes", nil, data[:1], data[1:700_000], nil, data[700_000:]); err != nil || a.GetSize() != int64(len(data)) {
+		t.Fatalf("upload: %v, %v", a, err)
+	}
+	download := func(path string) (got []byte, err error) {
+		down, err := c.DownloadFile(t.Context(), &sandboxv1.DownloadFileRequest{SessionId: id, Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer down.Close()
+		for {
+			m, err := down.Receive()
+			if errors.Is(err, io.EOF) {
+				return got, nil
+			}
+			if err != nil {
+				return got, err
+			}
+			got = append(got, m.GetData()...)
+		}
+	}
+	if got, err := download("d/bytes"); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes of %d came back, %v", len(got), len(data), err)
+	}
+	for path, want := range map[string]connect.Code{"/etc/passwd": connect.CodePermissionDenied, "none": connect.CodeNotFound, "d": connect.CodeInvalidArgument} {
+		if _, err := download(path); connect.CodeOf(err) != want {
+			t.Errorf("download %s: %v", path, err)
+		}
+		if path == "none" {
+			continue
+		}
+		if _, err := upload(path, data[:100]); connect.CodeOf(err) != want {
+			t.Errorf("upload %s: %v", path, err)
+		}
+	}
+	if _, err := upload("x"); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("upload of nothing: %v", err)
+	}
+}

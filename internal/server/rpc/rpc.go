@@ -1,0 +1,118 @@
+// Package rpc is the door for gRPC, gRPC-Web and Connect: sandbox.v1's
+// SandboxService, with the health check and the reflection that gRPC's tools ask
+// for. docs/GRPC.md has what it promises.
+package rpc
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect/v2"
+	"connectrpc.com/connect/v2/connecthttp"
+	"connectrpc.com/grpcreflect/v2"
+
+	"agentbox/internal/auth"
+	"agentbox/internal/gen/health/v1/healthv1connect"
+	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
+	"agentbox/internal/guest/client"
+	"agentbox/internal/manager"
+	"agentbox/internal/packages"
+	"agentbox/internal/sandbox"
+	"agentbox/internal/server"
+)
+
+// Kind is the kind of ids that the door gives sandboxes, and looks for first.
+const Kind = "session"
+
+// MaxMessage is the largest message that is taken, in bytes.
+const MaxMessage = 64 << 20
+
+// Sandboxes is the core; manager.Manager is it.
+type Sandboxes interface {
+	Ensure(ctx context.Context, c sandbox.Caller, r sandbox.CreateRequest) (sb sandbox.Sandbox, made bool, err error)
+	Destroy(ctx context.Context, c sandbox.Caller, id string) error
+	Use(ctx context.Context, c sandbox.Caller, id string) (sandbox.Sandbox, error)
+	Get(ctx context.Context, c sandbox.Caller, id string) (sandbox.Sandbox, error)
+	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) (sandbox.Page, error)
+	Exec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, stdin io.Reader, key string) (*sandbox.Result, error)
+	StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, key string) (*manager.Exec, error)
+	Install(ctx context.Context, c sandbox.Caller, id string, with packages.Tool, names []string, out client.Output) (*manager.Exec, error)
+	Acquire(ctx context.Context, c sandbox.Caller, id string) (*manager.Lease, error)
+}
+
+// Audit is the audit log; audit.Log is one.
+type Audit interface {
+	server.Recorder
+	// Err tells why the last record could not be written; nil if it was.
+	Err() error
+}
+
+// Session is what a session has whose caller does not say.
+type Session struct {
+	Image string
+	// User and Workdir replace the image's; empty: they don't.
+	User, Workdir string
+	Limits        sandbox.Limits
+	// IdleTimeout and Lifetime, as in a request of the core.
+	IdleTimeout, Lifetime time.Duration
+	// Hosts are the entries of the network's allow-list.
+	Hosts []string
+}
+
+// Parts are what the door translates for.
+type Parts struct {
+	Sandboxes Sandboxes
+	Audit     Audit
+	Session   Session
+	// Ready tells why the server can't do its work now, for health checks.
+	Ready func(context.Context) error
+	// Draining is closed when the server begins to stop.
+	Draining <-chan struct{}
+}
+
+type service struct{ Parts }
+
+// New adds the door's routes to a router.
+func New(router *server.Router, parts Parts) {
+	s := &service{parts}
+	rpcs := connect.NewServer()
+	sandboxv1connect.RegisterSandboxServiceHandler(rpcs, s)
+	healthv1connect.RegisterHealthHandler(rpcs, &health{parts})
+	grpcreflect.Register(rpcs)
+	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter()}, rpcs, connecthttp.WithReadMaxBytes(MaxMessage))
+}
+
+// routes hands each procedure to our router, so that it is behind the gate.
+type routes struct {
+	*server.Router
+	errors *connecthttp.ErrorWriter
+}
+
+// Handle implements connecthttp.ServeMux.
+func (rs *routes) Handle(procedure string, h http.Handler) {
+	access := auth.NeedKey
+	if procedure == healthv1connect.HealthCheckProcedure {
+		access = auth.Open // probes have no key
+	}
+	rs.Router.Handle(server.Route{
+		Pattern: http.MethodPost + " " + procedure, Access: access, Handler: h,
+		Stream:  true, // connect bounds each message
+		Coded:   true, // and it reads them
+		Creates: strings.HasSuffix(procedure, "/CreateSession"),
+		Refuse: func(w http.ResponseWriter, r *http.Request, err error) {
+			if e := rs.errors.Write(w, r, status(r.Context(), err)); e != nil {
+				server.LogError(r.Context(), e)
+			}
+		},
+	})
+}
+
+// caller is who sent the request, with the door's kind of ids.
+func caller(ctx context.Context) sandbox.Caller {
+	c := server.Caller(ctx)
+	c.Door = Kind
+	return c
+}
