@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -277,5 +279,42 @@ func TestPerOwner(t *testing.T) {
 	}
 	if err := r.Remove(t.Context(), "zeta", "S1"); !errdefs.IsNotFound(err) {
 		t.Errorf("remove another's: %v", err)
+	}
+}
+
+// TestTogether: secrets change while requests use them; each request has one of the
+// values, or none.
+func TestTogether(t *testing.T) {
+	r := newRig(t)
+	r.set("acme", newSecret("A", value, "a.example"))
+	s, uses := r.sandbox("acme", "A")
+	to := target(t, "a.example")
+	var tasks sync.WaitGroup
+	tasks.Go(func() {
+		for i := range 20 {
+			if _, _, err := r.Set(t.Context(), "acme", newSecret("A", fmt.Sprintf("value number %d", i), "a.example")); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := r.Remove(t.Context(), "acme", "A"); err != nil {
+			t.Error(err)
+		}
+	})
+	for range 4 {
+		tasks.Go(func() {
+			for range 200 {
+				h := http.Header{"Authorization": {uses[0].Placeholder}}
+				_, err := r.Inject(s, to, h)
+				if got := h.Get("Authorization"); err != nil || got != uses[0].Placeholder && got != value && !strings.HasPrefix(got, "value number ") {
+					t.Errorf("goes out as %q, %v", got, err)
+				}
+				r.List("acme")
+				r.Wants(s, to)
+			}
+		})
+	}
+	tasks.Wait()
+	if got := r.sent(s, "a.example", "Authorization", uses[0].Placeholder); got != uses[0].Placeholder {
+		t.Errorf("in the end it goes out as %q", got)
 	}
 }
