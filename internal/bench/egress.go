@@ -38,7 +38,7 @@ func (b *bench) egress(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer source.Close()
+	defer func() { _ = source.Close() }()
 	s, err := startServed(ctx, b.program, b.dataDir, filepath.Join(b.dir, "egress"), b.image, "--egress-allow-ranges", "127.0.0.0/8")
 	if err != nil {
 		return err
