@@ -143,7 +143,7 @@ func TestFlood(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if grown := heap() - before; grown > 256*8<<10 {
+	if grown := heap() - before; grown > 256*4<<10+256<<10 {
 		t.Errorf("600 sandboxes keep %d bytes", grown)
 	}
 }
