@@ -101,6 +101,7 @@ func TestSetPolicy_CutsByTheVerdict(t *testing.T) {
 		{"a request that is not allowed any more", "GET allowed.test/*", "GET allowed.test/other", streaming, true},
 		{"a request of a host whose requests are limited", "allowed.test", "PUT allowed.test/stream", streaming, true},
 		{"an address with a name, when the name goes", "198.51.100.0/24|allowed.test", "198.51.100.0/24", named, true},
+		{"an address with a name, when only requests to the name are allowed", "198.51.100.0/24|allowed.test", "198.51.100.0/24|GET allowed.test/", named, true},
 		{"an address with a name, when both stay", "198.51.100.0/24|allowed.test", "198.51.100.10|allowed.test", named, false},
 	} {
 		t.Run(row.what, func(t *testing.T) {
@@ -138,16 +139,51 @@ func TestSetPolicy_CutsByTheVerdict(t *testing.T) {
 	}
 }
 
+// TestSetPolicy_CutsWhatIsInterceptedNow: TLS that passed as it was, to a host whose
+// requests are to be seen.
+func TestSetPolicy_CutsWhatIsInterceptedNow(t *testing.T) {
+	l := newLab(t)
+	l.serve(allowedAddr, 443, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1))
+		_, _ = c.Write([]byte("!"))
+		_, _ = io.Copy(io.Discard, c)
+	})
+	s := l.session("allowed.test")
+	p := l.open(s).tunnel("allowed.test:443")
+	p.send("%s", hello(t, &tls.Config{ServerName: "allowed.test", InsecureSkipVerify: true}))
+	p.read(1)
+	seen, err := policy.Compile(policy.Spec{Allow: []string{"allowed.test"}, Intercept: []string{"allowed.test"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetPolicy(seen, true)
+	if got, err := p.rest(); err == nil {
+		t.Errorf("it ends with %q and no reset", got)
+	}
+}
+
+// TestMayName: a request on a connection to an address is not for a host of which
+// only other requests are allowed.
+func TestMayName(t *testing.T) {
+	l := newLab(t)
+	l.web(allowedAddr, 80, ok("allowed"))
+	d := l.open(l.session(allowedAddr.String(), "other.test", "GET allowed.test/public"))
+	for host, code := range map[string]int{allowedAddr.String(): 200, "other.test": 200, "allowed.test": 403, "evil.test": 403} {
+		p := d.tunnel(allowedAddr.String() + ":80")
+		if resp, _ := p.ask("POST /private HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 0\r\n\r\n"); resp.StatusCode != code {
+			t.Errorf("to %s: %s", host, resp.Status)
+		}
+	}
+}
+
 // TestOpen: a connection that lasts is recorded while it does, with what went over
 // it, and again at its end; a tunnel whose requests have records of their own is not.
 func TestOpen(t *testing.T) {
 	l := newLab(t)
 	l.timeout.Open = time.Millisecond
 	l.serve(allowedAddr, 2222, echo)
-	l.web(allowedAddr, 80, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-	}))
+	release := make(chan struct{})
+	l.web(allowedAddr, 80, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	d := l.open(l.session("allowed.test", "allowed.test:2222"))
 	p := d.tunnel("allowed.test:2222")
 	p.send("ping")
@@ -172,7 +208,10 @@ func TestOpen(t *testing.T) {
 	in.send("GET /seen HTTP/1.1\r\nHost: allowed.test\r\n\r\n")
 	open("a request in a tunnel", func(r egress.Record) bool { return r.Path == "/seen" && r.Method == "GET" && r.Addr == allowedAddr })
 	p.Close()
-	in.Close()
+	close(release)
+	if resp, _ := in.answer("GET"); resp.StatusCode != 200 {
+		t.Error(resp.Status)
+	}
 	ended := map[uint16]int{}
 	for ; len(ended) < 2; n++ {
 		if r := l.record(n); !r.Open {
