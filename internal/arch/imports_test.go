@@ -36,6 +36,7 @@ var layers = []struct {
 	{"agentbox/internal/server/rest", []string{"agentbox/internal/failpoint", "agentbox/internal/packages", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/volume", "agentbox/internal/transfer", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/egress/journal", "agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/nearest", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/shell", "github.com/danielgtaylor/huma/v2/...", "github.com/coder/websocket", "github.com/containerd/errdefs", "agentbox/internal/heartbeat", "agentbox/internal/ids"}},
 	{"agentbox/internal/server/rest/resttest", nil},
 	{"agentbox/internal/server/doors", []string{"agentbox/internal/server", "agentbox/internal/sandbox", "agentbox/internal/audit", "agentbox/internal/guest", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/server/sandboxes", []string{"agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/runtime", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/guest/client", "agentbox/internal/ids", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server/rpc", []string{"agentbox/internal/packages", "agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/gen/...", "agentbox/internal/ids", "connectrpc.com/connect/v2/...", "connectrpc.com/grpcreflect/v2", "google.golang.org/protobuf/...", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server", []string{"agentbox/internal/datadir", "agentbox/internal/sandbox", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/ids", "github.com/prometheus/client_golang/prometheus/...", "golang.org/x/sync/errgroup", "golang.org/x/time/rate", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/telemetry", []string{"agentbox/internal/sandbox", "github.com/prometheus/client_golang/prometheus/...", "github.com/containerd/errdefs"}},
@@ -115,6 +116,8 @@ var testRows = map[string][]string{
 	"agentbox/internal/server/rpc":     {"agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store", "agentbox/internal/image", "agentbox/internal/volume", "agentbox/internal/egress/policy"},
 	"agentbox/internal/server":         {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
+
+	"agentbox/internal/server/sandboxes": {"agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store", "agentbox/internal/volume", "agentbox/internal/image", "agentbox/internal/server/rest/resttest"},
 }
 
 func TestImports(t *testing.T) {

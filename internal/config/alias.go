@@ -39,6 +39,15 @@ var aliases = []alias{
 	{name: "SANDBOX_IMAGE", key: "grpc.image"},
 	{name: "SESSION_TIMEOUT", key: "grpc.session_timeout"},
 	{name: "METRICS_PORT", key: "metrics_listen", convert: loopbackPort},
+	{name: "AUTOCODER_ALLOW_REMOTE", key: "autocoder.local_only", convert: localOnly},
+	{name: "AUTOCODER_AUTH_ENABLED", key: "autocoder.auth_enabled"},
+	{name: "AUTOCODER_AUTH_TYPE", key: "autocoder.auth_type"},
+	{name: "AUTOCODER_AUTH_USER", key: "autocoder.auth_user"},
+	{name: "AUTOCODER_AUTH_PASS", key: "autocoder.auth_pass"},
+	{name: "AUTOCODER_ROOT_USER", key: "autocoder.root_user"},
+	{name: "AUTOCODER_ROOT_PASS", key: "autocoder.root_pass"},
+	{name: "AUTOCODER_API_KEY", key: "autocoder.api_key"},
+	{name: "AUTOCODER_ENABLE_METRICS", key: "autocoder.enable_metrics"},
 	{name: "API_PORT", key: "listen", generic: true, convert: apiListen},
 	{name: "API_HOST", key: "listen", generic: true, convert: apiHost},
 	{name: "LOG_LEVEL", key: "log.level", generic: true, convert: logLevel},
@@ -71,6 +80,13 @@ func port(v string) error {
 		return fmt.Errorf("%q is no port: allowed is 1 to 65535", v)
 	}
 	return nil
+}
+
+// localOnly is the opposite of a switch that lets other machines in. Whether they can
+// come says listen.
+func localOnly(v string, _ func(string) (string, bool)) (string, error) {
+	remote, err := (&option{key: "the value", kind: boolean}).parseBool(v)
+	return strconv.FormatBool(!remote), err
 }
 
 func loopbackPort(v string, _ func(string) (string, bool)) (string, error) {

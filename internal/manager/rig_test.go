@@ -44,6 +44,7 @@ type rig struct {
 type disk interface {
 	Create(ctx context.Context, owner, name string, size int64) (sandbox.Volume, error)
 	Holders(ctx context.Context, owner, name string) ([]string, error)
+	List(ctx context.Context, owner string) ([]sandbox.Volume, error)
 }
 
 func newRig(t *testing.T) *rig {
@@ -320,6 +321,18 @@ func (v *mortalVolumes) Acquire(ctx context.Context, owner, name, holder string,
 
 func (v *mortalVolumes) Release(ctx context.Context, owner, name, holder string) error {
 	return v.l.around("release", func() error { return v.Volumes.Release(ctx, owner, name, holder) })
+}
+
+func (v *mortalVolumes) CreateAs(ctx context.Context, id, owner, name string, size int64) (vol sandbox.Volume, err error) {
+	err = v.l.around("make volume", func() error {
+		vol, err = v.Volumes.CreateAs(ctx, id, owner, name, size)
+		return err
+	})
+	return vol, err
+}
+
+func (v *mortalVolumes) Remove(ctx context.Context, owner, name string) error {
+	return v.l.around("remove volume", func() error { return v.Volumes.Remove(ctx, owner, name) })
 }
 
 func (v *mortalVolumes) RemoveTenant(ctx context.Context, owner, tenant string) error {

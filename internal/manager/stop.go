@@ -115,7 +115,14 @@ func (m *Manager) stopNow(ctx context.Context, b *box, why doom) error {
 }
 
 func (m *Manager) stopped(ctx context.Context, b *box, why doom) error {
-	return m.transition(ctx, b, sandbox.Stopped, why, func(sb *sandbox.Sandbox) { sb.Stopped = wall() })
+	err := m.transition(ctx, b, sandbox.Stopped, why, func(sb *sandbox.Sandbox) { sb.Stopped = wall() })
+	if err == nil {
+		b.mu.Lock()
+		b.stopped = now()
+		b.mu.Unlock()
+		m.nudge()
+	}
+	return err
 }
 
 // startNow starts a sandbox that is stopped. The caller holds b.op.

@@ -171,7 +171,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 		}
 		rates.Exempt = append(rates.Exempt, network)
 	}
-	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, Loopback: !slices.ContainsFunc(d.addresses(), func(at string) bool { return !auth.IsLoopback(at) }), AllowOrigin: d.cfg.AllowOrigin, Rates: rates, Requests: int(d.cfg.Limits.Requests)})
+	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, LocalOnly: d.cfg.Autocoder.LocalOnly, Login: login(&d.cfg.Autocoder), Loopback: !slices.ContainsFunc(d.addresses(), func(at string) bool { return !auth.IsLoopback(at) }), AllowOrigin: d.cfg.AllowOrigin, Rates: rates, Requests: int(d.cfg.Limits.Requests)})
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 	opts := server.Options{
 		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth, Ready: d.ready,
 		HeaderTimeout: h.HeaderTimeout, BodyTimeout: h.BodyTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
-		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace, Metrics: server.NewMetrics(),
+		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace, Metrics: server.NewMetrics(), OpenMetrics: d.cfg.Autocoder.EnableMetrics,
 	}
 	opts.Metrics.Register(d.meter)
 	if d.cfg.TLS.Cert != "" {
@@ -195,6 +195,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull}, Volumes: d.vols, Networks: d.boxes, Connections: d.conns,
 		Defaults: sandbox.Limits{Memory: s.Memory, CPUs: s.CPUs, Disk: s.Disk, Pids: s.Pids}, Draining: d.server.Draining(),
 	})
+	d.addSandboxes()
 	rpc.New(d.server.Router(), rpc.Parts{Sandboxes: d.boxes, Audit: d.audit, Session: d.session(), Ready: d.ready, Draining: d.server.Draining()})
 	return nil
 }

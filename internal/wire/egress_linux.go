@@ -37,11 +37,7 @@ func (d *daemon) openEgress(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	bundle, err := cabundle.Load("egress.ca_bundle", c.CABundle)
-	if err != nil {
-		return err
-	}
-	roots, err := rootsWith(bundle)
+	bundle, roots, err := authorities(c)
 	if err != nil {
 		return err
 	}
@@ -58,20 +54,19 @@ func (d *daemon) openEgress(context.Context) (err error) {
 	return nil
 }
 
-// rootsWith are the authorities that servers of intercepted connections are
-// checked with: this machine's and the operator's. nil: this machine's alone.
-func rootsWith(bundle []*x509.Certificate) (*x509.CertPool, error) {
-	if len(bundle) == 0 {
-		return nil, nil
+// authorities are the operator's, and the roots that servers of intercepted
+// connections are checked with: this machine's and those; nil: this machine's alone.
+func authorities(c *config.Egress) (bundle []*x509.Certificate, roots *x509.CertPool, err error) {
+	if bundle, err = cabundle.Load("egress.ca_bundle", c.CABundle); err != nil || len(bundle) == 0 {
+		return nil, nil, err
 	}
-	roots, err := x509.SystemCertPool()
-	if err != nil {
-		return nil, fmt.Errorf("read this machine's certificates: %w", err)
+	if roots, err = x509.SystemCertPool(); err != nil {
+		return nil, nil, fmt.Errorf("read this machine's certificates: %w", err)
 	}
-	for _, c := range bundle {
-		roots.AddCert(c)
+	for _, cert := range bundle {
+		roots.AddCert(cert)
 	}
-	return roots, nil
+	return bundle, roots, nil
 }
 
 func newDialer(c *config.Egress) (*dial.Dialer, error) {
