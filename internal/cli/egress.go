@@ -113,7 +113,7 @@ func (a *App) egressPolicy() *cobra.Command {
 With --mode or --allow, set it: what it was before is gone.`,
 		Example: `  agentbox egress policy dev
   agentbox egress policy dev --allow python --allow '*.example.com'
-  agentbox egress policy dev --allow python --allow 'GET,HEAD https://api.example.com/v1/*'
+  agentbox egress policy dev --allow python --allow 'GET,HEAD api.example.com/v1/*'
   agentbox egress policy dev --allow api.example.com --intercept api.example.com
   agentbox egress policy dev --mode none`,
 		Args:              cobra.ExactArgs(1),
