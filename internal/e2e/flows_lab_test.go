@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"math/big"
 	mathrand "math/rand/v2"
 	"net"
@@ -77,7 +78,7 @@ func newSite(t *testing.T) *site {
 	for _, port := range []string{"80", "443"} {
 		l, err := net.Listen("tcp4", net.JoinHostPort(s.addr.String(), port))
 		Need(t, err == nil, fmt.Sprintf("the ports 80 and 443 of an address of the loopback interface: %v", err))
-		srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}}
+		srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}}
 		if port == "80" {
 			srv.Start()
 		} else {

@@ -3,6 +3,7 @@
 package pid1
 
 import (
+	"strings"
 	"testing"
 
 	guestv1 "agentbox/internal/gen/guest/v1"
@@ -53,6 +54,9 @@ func TestProxyEnv(t *testing.T) {
 			if got := valueOf(env, name); got != want {
 				t.Errorf("%s: %s is %q, not %q", c.name, name, got, want)
 			}
+		}
+		if no := valueOf(env, "no_proxy"); strings.Contains(no, "[") {
+			t.Errorf("%s: no_proxy is %q; httpx does not start with a bracket in it", c.name, no)
 		}
 	}
 }

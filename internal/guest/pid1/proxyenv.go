@@ -25,7 +25,8 @@ func proxyEnv(asked []string) []string {
 	}
 	at := agent.ProxyAddr
 	url := "http://" + at.String()
-	no := "localhost,127.0.0.1,127.0.0.0/8,::1,[::1]" // Python compares it as it stands in a URL
+	// Python's urllib would want [::1], which httpx takes for an error at each start.
+	no := "localhost,127.0.0.1,127.0.0.0/8,::1"
 	if name, err := os.Hostname(); err == nil && name != "" {
 		no += "," + name
 	}
