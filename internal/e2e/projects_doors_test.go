@@ -226,19 +226,19 @@ func TestX20_Sandboxes(t *testing.T) {
 	if r := p.run(id, "sh", "-c", "kill -9 $$"); r.Code != 137 {
 		t.Errorf("signal 9: %+v", r)
 	}
-	if r := p.run(id, "printf", `a\377b`); r != (ran{0, "a\ufffdb", ""}) {
+	if r := p.run(id, "printf", `a\377b`); r != (ended{0, "a\ufffdb", ""}) {
 		t.Errorf("no UTF-8: %+v", r)
 	}
 	began := time.Now()
-	var r ran
+	var r ended
 	p.ok("POST", "/api/sandboxes/"+id+"/execute", `{"command":["sh","-c","echo part; echo err >&2; sleep 100.20"],"timeout":1}`, &r)
-	if r != (ran{-1, "part\n", "err\nCommand timed out"}) || time.Since(began) > time.Second+Slack() {
+	if r != (ended{-1, "part\n", "err\nCommand timed out"}) || time.Since(began) > time.Second+Slack() {
 		t.Errorf("a time-out after %v: %+v", time.Since(began), r)
 	}
 	if r = p.run(id, "sh", "-c", "ps -ef | grep -c '[s]leep 100.20'"); r.Stdout != "0\n" {
 		t.Errorf("left of it: %+v", r)
 	}
-	if r = p.run(id, "sh", "-c", "sleep 60 & echo done"); r != (ran{0, "done\n", ""}) {
+	if r = p.run(id, "sh", "-c", "sleep 60 & echo done"); r != (ended{0, "done\n", ""}) {
 		t.Errorf("with a child in the background: %+v", r)
 	}
 	p.ok("POST", "/api/sandboxes/"+id+"/execute", `{"command":"echo $A | tr a b","env":{"A":"a"}}`, &r)
@@ -260,17 +260,17 @@ func TestX21_Sandboxes(t *testing.T) {
 func TestX23_Sandboxes(t *testing.T) {
 	p := newProjects(t)
 	sb := p.make("")
-	ended := make(chan Answer, 1)
+	over := make(chan Answer, 1)
 	go func() {
 		a, _ := p.Try("POST", "/api/sandboxes/"+sb.ID+"/execute", strings.NewReader(`{"command":["sleep","1000"]}`)) // an error leaves it empty
-		ended <- a
+		over <- a
 	}()
 	Until(t, soon, "the command", func() bool {
 		return strings.Contains(p.Send("GET", api+"/sandboxes/"+sb.ID+"/execs", "").Text, "exec_id")
 	})
 	p.ok("DELETE", "/api/sandboxes/"+sb.ID, "", nil)
 	select {
-	case a := <-ended:
+	case a := <-over:
 		if a.Code != 404 && a.Code != 409 || !strings.Contains(a.Text, `"detail":"`) {
 			t.Errorf("it ended with %v", a)
 		}
