@@ -302,7 +302,7 @@ func TestSandboxesCalls(t *testing.T) {
 			out := shell(t, script, curl)
 			for _, want := range []string{
 				`^\[\{"sandbox_id":"sandbox-`, `"stdout":"hi\\n"`, `stopped successfully`, `started successfully`, `(?s)"stdout":"kept\\n".*destroyed successfully.*"stdout":"kept\\n"`,
-				`Cleaned up 1 stopped`, `Sandbox test passed!`, `Direct execution mode`, `"sandbox_timeout":"7200"`, `\{"status":"ok"\}`, `"claude_cli":false`,
+				`Cleaned up 1 stopped`, `Sandbox test passed!`, `Direct execution mode`, `"sandbox_timeout":"7200"`, `\{"status":"healthy"\}`, `"claude_cli":false`,
 			} {
 				if !regexp.MustCompile(want).MatchString(out) {
 					t.Errorf("nothing says %s:\n%s", want, out)
