@@ -48,6 +48,9 @@ var aliases = []alias{
 	{name: "AUTOCODER_ROOT_PASS", key: "autocoder.root_pass"},
 	{name: "AUTOCODER_API_KEY", key: "autocoder.api_key"},
 	{name: "AUTOCODER_ENABLE_METRICS", key: "autocoder.enable_metrics"},
+	{name: "PROXY_HOST", key: "egress.proxy_host"},
+	{name: "PROXY_PORT", key: "egress.proxy_port", convert: proxyPort},
+	{name: "SIGNING_KEY", key: "egress.signing_key"},
 	{name: "API_PORT", key: "listen", generic: true, convert: apiListen},
 	{name: "API_HOST", key: "listen", generic: true, convert: apiHost},
 	{name: "LOG_LEVEL", key: "log.level", generic: true, convert: logLevel},
@@ -92,6 +95,8 @@ func localOnly(v string, _ func(string) (string, bool)) (string, error) {
 func loopbackPort(v string, _ func(string) (string, bool)) (string, error) {
 	return net.JoinHostPort("127.0.0.1", v), port(v)
 }
+
+func proxyPort(v string, _ func(string) (string, bool)) (string, error) { return v, port(v) }
 
 // apiListen takes the address from API_HOST, whose default there is 0.0.0.0;
 // here nobody is on all interfaces by chance.

@@ -17,6 +17,10 @@ func TestAliases(t *testing.T) {
 	}{
 		{"STORAGE_PATH", "/srv/agents", "storage", "/srv/agents", false, []string{"agents", "./x"}},
 		{"METRICS_PORT", "8000", "metrics_listen", "127.0.0.1:8000", false, []string{"0", "65536", "http", "-1", "tcp://10.0.0.1:80"}},
+		{"PROXY_HOST", "host.docker.internal", "egress.proxy_host", "host.docker.internal", false, []string{"http://proxy", "proxy:15004", "a b", "0.0.0.0", "::"}},
+		{"PROXY_HOST", "172.17.0.1", "egress.proxy_host", "172.17.0.1", false, nil},
+		{"PROXY_PORT", "15005", "egress.proxy_port", "15005", false, []string{"0", "65536", "x", "-1"}},
+		{"SIGNING_KEY", "test-signing-key", "egress.signing_key", "(hidden)", false, []string{"fifteen-bytes-1"}},
 		{"API_PORT", "8000", "listen", "127.0.0.1:8000", true, []string{"x", "0"}},
 		{"API_HOST", "0.0.0.0", "listen", "0.0.0.0:8700", true, nil},
 		{"LOG_LEVEL", "INFO", "log.level", "info", true, []string{"loud"}},
@@ -96,6 +100,8 @@ func ownValue(key string) string {
 		return "token"
 	case "rate_limit.exempt":
 		return "192.0.2.1"
+	case "egress.signing_key":
+		return "another-signing-key"
 	default:
 		return "7"
 	}
@@ -108,9 +114,8 @@ func TestNamesInVain(t *testing.T) {
 		name, right, wrong string
 		generic            bool
 	}{
-		{"SANDBOX_RUNTIME", "runsc", "docker", false},
-		{"SANDBOX_RUNTIME", "runc", "RUNC", false}, {"PROXY_HOST", "proxy", "", false},
-		{"PROXY_PORT", "15004", "0", false}, {"SIGNING_KEY", "secret", "", false}, {"SANDBOX_WORKSPACE_DIR", "/tmp/x", "", false},
+		{"SANDBOX_RUNTIME", "runsc", "docker", false}, {"SANDBOX_RUNTIME", "runc", "RUNC", false},
+		{"SANDBOX_WORKSPACE_DIR", "/tmp/x", "", false},
 		{"DOCKER_AGENT_MEMORY_LIMIT", "512m", "big", false}, {"DOCKER_AGENT_CPU_LIMIT", "1.0", "-1", false}, {"DOCKER_AGENT_TIMEOUT_SEC", "300", "x", false},
 		{"RATE_LIMIT_OPERATIONS_PER_HOUR", "100", "x", true},
 	} {

@@ -25,9 +25,6 @@ type vain struct {
 
 var vainVariables = []vain{
 	{name: "SANDBOX_RUNTIME", check: oneOf("runc", "runsc")},
-	{name: "PROXY_HOST"},
-	{name: "PROXY_PORT", check: port},
-	{name: "SIGNING_KEY"},
 	{name: "SANDBOX_WORKSPACE_DIR"},
 	{name: "DOCKER_AGENT_IMAGE"},
 	{name: "DOCKER_AGENT_MEMORY_LIMIT", check: isSize},

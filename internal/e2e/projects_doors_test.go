@@ -226,19 +226,19 @@ func TestX20_Sandboxes(t *testing.T) {
 	if r := p.run(id, "sh", "-c", "kill -9 $$"); r.Code != 137 {
 		t.Errorf("signal 9: %+v", r)
 	}
-	if r := p.run(id, "printf", `a\377b`); r != (ended{0, "a\ufffdb", ""}) {
+	if r := p.run(id, "printf", `a\377b`); r != (commandResult{0, "a\ufffdb", ""}) {
 		t.Errorf("no UTF-8: %+v", r)
 	}
 	began := time.Now()
-	var r ended
+	var r commandResult
 	p.ok("POST", "/api/sandboxes/"+id+"/execute", `{"command":["sh","-c","echo part; echo err >&2; sleep 100.20"],"timeout":1}`, &r)
-	if r != (ended{-1, "part\n", "err\nCommand timed out"}) || time.Since(began) > time.Second+Slack() {
+	if r != (commandResult{-1, "part\n", "err\nCommand timed out"}) || time.Since(began) > time.Second+Slack() {
 		t.Errorf("a time-out after %v: %+v", time.Since(began), r)
 	}
 	if r = p.run(id, "sh", "-c", "ps -ef | grep -c '[s]leep 100.20'"); r.Stdout != "0\n" {
 		t.Errorf("left of it: %+v", r)
 	}
-	if r = p.run(id, "sh", "-c", "sleep 60 & echo done"); r != (ended{0, "done\n", ""}) {
+	if r = p.run(id, "sh", "-c", "sleep 60 & echo done"); r != (commandResult{0, "done\n", ""}) {
 		t.Errorf("with a child in the background: %+v", r)
 	}
 	p.ok("POST", "/api/sandboxes/"+id+"/execute", `{"command":"echo $A | tr a b","env":{"A":"a"}}`, &r)

@@ -68,14 +68,14 @@ func (p *projects) make(fields string) (sb project) {
 	return sb
 }
 
-// ended is how a command of that door ended.
-type ended struct {
+// commandResult is how a command of that door ended.
+type commandResult struct {
 	Code   int `json:"exit_code"`
 	Stdout string
 	Stderr string
 }
 
-func (p *projects) run(id string, argv ...string) (r ended) {
+func (p *projects) run(id string, argv ...string) (r commandResult) {
 	p.t.Helper()
 	p.ok("POST", "/api/sandboxes/"+id+"/execute", `{"command":`+encode(p.t, argv)+`}`, &r)
 	return r
@@ -154,14 +154,14 @@ func TestR06(t *testing.T) {
 
 func TestR07(t *testing.T) {
 	p := newProjects(t)
-	if r := p.run(p.make("").ID, "sh", "-c", "echo out; echo err >&2; exit 7"); r != (ended{7, "out\n", "err\n"}) {
+	if r := p.run(p.make("").ID, "sh", "-c", "echo out; echo err >&2; exit 7"); r != (commandResult{7, "out\n", "err\n"}) {
 		t.Errorf("%+v", r)
 	}
 }
 
 func TestR08(t *testing.T) {
 	p := newProjects(t)
-	if r := p.run(p.make("").ID, "echo", "a;b", "$HOME"); r != (ended{0, "a;b $HOME\n", ""}) {
+	if r := p.run(p.make("").ID, "echo", "a;b", "$HOME"); r != (commandResult{0, "a;b $HOME\n", ""}) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/egress/policy"
+	"agentbox/internal/egress/token"
 	"agentbox/internal/sandbox"
 )
 
@@ -26,6 +27,11 @@ type GatewayOptions struct {
 	Trust [][]byte
 	// Authorities are those of intercepted connections. Nil: none is intercepted.
 	Authorities Authorities
+	// Keys sign the tokens that Proxy verifies.
+	Keys *token.Keys
+	// Address (host:port) by which sandboxes with a network of their own reach the
+	// proxy, see Serve. Empty: they don't.
+	Address string
 	// Log is for the operator. Nil: none.
 	Log *slog.Logger
 }
@@ -39,7 +45,8 @@ type Authorities interface {
 // Gateway has the sessions of the sandboxes that run here and have a network. Any
 // number of goroutines may use it.
 type Gateway struct {
-	o GatewayOptions
+	o    GatewayOptions
+	door *Listener
 
 	ends sync.WaitGroup // ways that are ending
 
@@ -52,7 +59,7 @@ func NewGateway(o GatewayOptions) *Gateway {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Gateway{o: o, ways: map[string]*Way{}}
+	return &Gateway{o: o, door: NewListener(o.Proxy), ways: map[string]*Way{}}
 }
 
 // Default is the network of callers who want one and do not say which: full if
@@ -88,8 +95,9 @@ func (g *Gateway) compile(n sandbox.Network) (*policy.Policy, error) {
 // Open gives a sandbox its way out. One that it has goes on, under the network
 // that it is to have now. What the operator does not allow any more, allows
 // nothing.
-func (g *Gateway) Open(uid, owner string, n sandbox.Network) *Way {
-	p, err := g.compile(n)
+func (g *Gateway) Open(sb *sandbox.Sandbox) *Way {
+	uid := sb.UID
+	p, err := g.compile(sb.Network)
 	if err != nil {
 		g.o.Log.Warn("a sandbox's network is not allowed any more and leads nowhere", "sandbox", uid, "error", err)
 	}
@@ -97,7 +105,7 @@ func (g *Gateway) Open(uid, owner string, n sandbox.Network) *Way {
 	defer g.mu.Unlock()
 	w := g.ways[uid]
 	if w == nil {
-		w = &Way{proxy: g.o.Proxy, session: NewSession(SessionOptions{Sandbox: uid, Owner: owner, Policy: p, Limits: g.o.Limits})}
+		w = &Way{proxy: g.o.Proxy, session: NewSession(SessionOptions{Sandbox: uid, Owner: sb.Owner, Policy: p, Limits: g.o.Limits, Secrets: sb.Secrets})}
 		g.ways[uid] = w
 	} else {
 		w.session.SetPolicy(p, false)
@@ -130,8 +138,9 @@ func (g *Gateway) Shut(uid string) {
 	}
 }
 
-// end lets a way end by itself.
+// end lets a way end by itself. Its tokens are dead at once.
 func (g *Gateway) end(w *Way) {
+	g.door.Unregister(w.session)
 	w.session.End()
 	g.ends.Go(w.session.Close)
 }
@@ -149,6 +158,7 @@ func (g *Gateway) Close() error {
 	for _, w := range ways {
 		g.end(w)
 	}
+	g.door.Close()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -194,14 +204,15 @@ func (g *Gateway) Transferred(uid string) (out, in int64) {
 
 // Trust are the certificates, DER, that a sandbox's programs are to trust besides
 // its image's.
-func (g *Gateway) Trust(uid string, n sandbox.Network) [][]byte {
-	p, err := g.compile(n)
-	if err != nil || g.o.Authorities == nil || !p.Intercepts() {
+func (g *Gateway) Trust(sb *sandbox.Sandbox) [][]byte {
+	p, err := g.compile(sb.Network)
+	sees := p.Intercepts() || sb.Network.On() && len(sb.Secrets) > 0
+	if err != nil || g.o.Authorities == nil || !sees {
 		return g.o.Trust
 	}
-	own, err := g.o.Authorities.Authority(uid)
+	own, err := g.o.Authorities.Authority(sb.UID)
 	if err != nil {
-		g.o.Log.Warn("a sandbox has no authority: its programs refuse intercepted connections", "sandbox", uid, "error", err)
+		g.o.Log.Warn("a sandbox has no authority: its programs refuse intercepted connections", "sandbox", sb.UID, "error", err)
 		return g.o.Trust
 	}
 	return append(slices.Clip(g.o.Trust), own)

@@ -9,17 +9,18 @@ import (
 	"golang.org/x/time/rate"
 
 	"agentbox/internal/egress/policy"
+	"agentbox/internal/sandbox"
 )
 
 // SessionOptions of a sandbox.
 type SessionOptions struct {
-	// Sandbox and Owner are what records say of it.
+	// Sandbox and Owner are what records say of it. Sandbox, which is unique, is
+	// also what its tokens name.
 	Sandbox, Owner string
-	// Token is the session that tokens must name, if the sandbox has one. Empty:
-	// Sandbox.
-	Token  string
-	Policy *policy.Policy // nil allows nothing
-	Limits Limits
+	Policy         *policy.Policy // nil allows nothing
+	// Secrets that may be put into its requests.
+	Secrets []sandbox.SecretUse
+	Limits  Limits
 }
 
 // Session is what the proxy knows of one live sandbox: its policy, which may
@@ -53,9 +54,6 @@ func NewSession(o SessionOptions) *Session {
 	if o.Limits.Conns <= 0 {
 		o.Limits.Conns = DefaultConns
 	}
-	if o.Token == "" {
-		o.Token = o.Sandbox
-	}
 	s := &Session{o: o, meter: newMeter(o.Limits), denials: rate.NewLimiter(denials, denialsBurst), flows: make(map[*flow]struct{})}
 	s.policy.Store(o.Policy)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
@@ -64,6 +62,12 @@ func NewSession(o SessionOptions) *Session {
 
 // Sandbox is the one of SessionOptions.
 func (s *Session) Sandbox() string { return s.o.Sandbox }
+
+// Owner is the one of SessionOptions.
+func (s *Session) Owner() string { return s.o.Owner }
+
+// Secrets are those of SessionOptions; they must not be changed.
+func (s *Session) Secrets() []sandbox.SecretUse { return s.o.Secrets }
 
 // Policy is the one in force.
 func (s *Session) Policy() *policy.Policy { return s.policy.Load() }

@@ -252,7 +252,7 @@ func (m *Manager) adopt(ctx context.Context, b *box) error {
 		m.opts.Egress.Shut(sb.UID)
 		return fmt.Errorf("list the commands that run: %w", err)
 	}
-	m.runs(b, l, m.listenAgain(ctx, b))
+	m.runs(ctx, b, l, m.listenAgain(ctx, b))
 	for _, e := range execs {
 		if e.Result.Outcome == sandbox.Running && b.begin() == nil {
 			lease := &Lease{m: m, b: b, live: l}

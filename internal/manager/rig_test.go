@@ -38,6 +38,10 @@ type rig struct {
 	volumes func(*store.Store) manager.Volumes
 	disk    disk
 	storage string // directory of tenants' storage
+	// egress is the daemon's; nil: none. wrap is around its back end.
+	egress  manager.Egress
+	wrap    func(runtime.Runtime) runtime.Runtime
+	secrets manager.Secrets
 }
 
 // disk is what tests ask of *volume.Volumes, which only some systems have.
@@ -87,6 +91,13 @@ func (r *rig) tryOpen(before ...func(*life)) (*daemon, error) {
 	}
 	d := &daemon{t: r.t, life: l, store: s, rt: r.host.Open()}
 	o := manager.Options{Runtime: &mortalRuntime{d.rt, l}, Images: l, Store: &mortalStore{s, l}, Policy: r.policy, Memory: r.memory}
+	o.Egress = r.egress
+	if r.wrap != nil {
+		o.Runtime = r.wrap(o.Runtime)
+	}
+	if r.secrets != nil {
+		o.Secrets = r.secrets
+	}
 	if r.volumes != nil {
 		o.Volumes = &mortalVolumes{r.volumes(s), l}
 	}

@@ -142,7 +142,7 @@ func (m *Manager) startNow(ctx context.Context, b *box) error {
 		return errors.Join(err, m.settle(ctx, b, err))
 	}
 	b.begun()
-	m.runs(b, l, m.listenAgain(ctx, b))
+	m.runs(ctx, b, l, m.listenAgain(ctx, b))
 	return failpoint.StartRunning.Hit()
 }
 

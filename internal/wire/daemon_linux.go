@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"agentbox/internal/audit"
 	"agentbox/internal/auth"
 	"agentbox/internal/cli"
@@ -23,6 +25,7 @@ import (
 	"agentbox/internal/egress"
 	"agentbox/internal/egress/dial"
 	"agentbox/internal/egress/journal"
+	"agentbox/internal/egress/vault"
 	"agentbox/internal/ids"
 	"agentbox/internal/image"
 	"agentbox/internal/manager"
@@ -65,6 +68,8 @@ type daemon struct {
 	server *server.Server
 	conns  *journal.Journal
 	out    *egress.Gateway
+
+	secrets *vault.Vault
 }
 
 // gcPercent is how much the heap may grow between two collections, unless GOGC
@@ -84,7 +89,7 @@ func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err 
 	defer func() { err = errors.Join(err, d.close()) }()
 	// The image comes last: making it takes minutes, and whoever set something
 	// wrong should hear so at once.
-	for _, open := range []func(context.Context) error{d.openData, d.tryAddress, d.openVolumes, d.openEgress, d.openSandboxes, d.openServer, d.ensureImage} {
+	for _, open := range []func(context.Context) error{d.openData, d.tryAddress, d.openVolumes, d.openSecrets, d.openEgress, d.openSandboxes, d.openServer, d.ensureImage} {
 		if err := open(ctx); err != nil {
 			return err
 		}
@@ -144,7 +149,7 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 		return err
 	}
 	d.boxes, err = manager.Open(ctx, manager.Options{
-		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull, Dial: public.DialContext}, Store: d.store, Volumes: d.vols, Egress: tunnels{d.out}, Policy: allowed, Log: d.hooks.Log, Meter: d.meter,
+		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull, Dial: public.DialContext}, Store: d.store, Volumes: d.vols, Egress: tunnels{d.out}, Secrets: d.secrets, Policy: allowed, Log: d.hooks.Log, Meter: d.meter,
 		Memory: func() (available, total int64, err error) {
 			m := doctor.HostMemory()
 			return m.Available, m.Total, nil
@@ -192,7 +197,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 	d.server = server.New(opts)
 	s := d.cfg.Sandbox
 	rest.New(d.server.Router(), rest.Parts{
-		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull}, Volumes: d.vols, Networks: d.boxes, Connections: d.conns,
+		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull}, Volumes: d.vols, Networks: d.boxes, Connections: d.conns, Secrets: d.secrets,
 		Defaults: sandbox.Limits{Memory: s.Memory, CPUs: s.CPUs, Disk: s.Disk, Pids: s.Pids}, Draining: d.server.Draining(),
 	})
 	d.addSandboxes()
@@ -230,15 +235,7 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, d.boxes.Drain)()
-	metrics := make(chan error, 1)
-	if l.metrics == nil {
-		metrics <- nil
-	} else {
-		go func() {
-			defer cancel() // half a daemon is none
-			metrics <- d.server.ServeMetrics(ctx, l.metrics)
-		}()
-	}
+	wait := d.serveBeside(ctx, cancel, l)
 	d.hooks.Up(up)
 	serving := []net.Listener{l.main, l.local}
 	if l.grpc != nil {
@@ -246,7 +243,7 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 	}
 	err := d.server.Serve(ctx, serving...)
 	cancel()
-	err = errors.Join(err, <-metrics)
+	err = errors.Join(err, wait())
 	if d.cfg.Ephemeral {
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), destroyAll)
 		defer done()
@@ -260,6 +257,25 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 	}
 	d.hooks.Left(left)
 	return err
+}
+
+// serveBeside serves the listeners that not every daemon has, until ctx ends. When
+// one of them fails, it ends the daemon: half a one is none. What it returns waits
+// for them.
+func (d *daemon) serveBeside(ctx context.Context, end func(), l listeners) (wait func() error) {
+	var g errgroup.Group
+	for _, one := range []struct {
+		net.Listener
+		serve func(context.Context, net.Listener) error
+	}{{l.metrics, d.server.ServeMetrics}, {l.proxy, d.out.Serve}} {
+		if one.Listener != nil {
+			g.Go(func() error {
+				defer end()
+				return one.serve(ctx, one.Listener)
+			})
+		}
+	}
+	return g.Wait
 }
 
 // policy is the operator's, as the core takes it.

@@ -1,10 +1,13 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"path/filepath"
+	"strconv"
 
 	"agentbox/internal/audit"
 	"agentbox/internal/cabundle"
@@ -13,6 +16,8 @@ import (
 	"agentbox/internal/egress/dial"
 	"agentbox/internal/egress/journal"
 	"agentbox/internal/egress/mint"
+	"agentbox/internal/egress/token"
+	"agentbox/internal/egress/vault"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/telemetry"
@@ -20,9 +25,20 @@ import (
 
 // In the data directory:
 const (
-	egressDir    = "egress"        // the log of connections
-	interceptKey = "intercept.key" // what the authorities of sandboxes follow from
+	egressDir    = "egress"            // the log of connections
+	interceptKey = "intercept.key"     // what the authorities of sandboxes follow from
+	secretsKey   = "secrets.key"       // encrypts the secrets of owners
+	signingKeys  = "signing-keys.json" // of the tokens of sandboxes
 )
+
+// openSecrets opens what owners keep for requests of their sandboxes.
+func (d *daemon) openSecrets(ctx context.Context) (err error) {
+	c := &d.cfg.Secrets
+	d.secrets, err = vault.Open(ctx, vault.Options{
+		Records: d.store, KeyFile: cmp.Or(c.KeyFile, filepath.Join(d.cfg.DataDir, secretsKey)), Make: c.KeyFile == "", PerOwner: int(c.PerOwner), Log: d.hooks.Log,
+	})
+	return err
+}
 
 // openEgress opens the way of sandboxes to the network.
 func (d *daemon) openEgress(context.Context) (err error) {
@@ -37,11 +53,7 @@ func (d *daemon) openEgress(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	bundle, err := cabundle.Load("egress.ca_bundle", c.CABundle)
-	if err != nil {
-		return err
-	}
-	roots, err := rootsWith(bundle)
+	bundle, roots, err := authorities(c)
 	if err != nil {
 		return err
 	}
@@ -49,29 +61,41 @@ func (d *daemon) openEgress(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	keys, err := token.Open(filepath.Join(d.cfg.DataDir, signingKeys), c.SigningKey, c.KeyOverlap)
+	if err != nil {
+		return err
+	}
 	d.out = egress.NewGateway(egress.GatewayOptions{
-		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Intercept: m, Roots: roots}),
+		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Intercept: m, Secrets: d.secrets, Roots: roots, Tokens: keys}),
 		Full:  c.Full, Limits: limitsOf(c), Log: d.hooks.Log,
-		Trust: cabundle.Raw(bundle), Authorities: m,
+		Trust: cabundle.Raw(bundle), Authorities: m, Keys: keys, Address: calledProxy(c),
 	})
 	d.later(d.out.Close)
 	return nil
 }
 
-// rootsWith are the authorities that servers of intercepted connections are
-// checked with: this machine's and the operator's. nil: this machine's alone.
-func rootsWith(bundle []*x509.Certificate) (*x509.CertPool, error) {
-	if len(bundle) == 0 {
-		return nil, nil
+// authorities are the operator's, and the roots that servers of intercepted
+// connections are checked with: this machine's and those; nil: this machine's alone.
+func authorities(c *config.Egress) (bundle []*x509.Certificate, roots *x509.CertPool, err error) {
+	if bundle, err = cabundle.Load("egress.ca_bundle", c.CABundle); err != nil || len(bundle) == 0 {
+		return nil, nil, err
 	}
-	roots, err := x509.SystemCertPool()
-	if err != nil {
-		return nil, fmt.Errorf("read this machine's certificates: %w", err)
+	if roots, err = x509.SystemCertPool(); err != nil {
+		return nil, nil, fmt.Errorf("read this machine's certificates: %w", err)
 	}
-	for _, c := range bundle {
-		roots.AddCert(c)
+	for _, cert := range bundle {
+		roots.AddCert(cert)
 	}
-	return roots, nil
+	return bundle, roots, nil
+}
+
+// calledProxy is how sandboxes with a network of their own call the proxy's
+// listener. Empty: there is none.
+func calledProxy(c *config.Egress) string {
+	if c.ProxyHost == "" {
+		return ""
+	}
+	return net.JoinHostPort(c.ProxyHost, strconv.FormatInt(c.ProxyPort, 10))
 }
 
 func newDialer(c *config.Egress) (*dial.Dialer, error) {
@@ -102,11 +126,12 @@ func (r recorder) Record(rec egress.Record) {
 		return // it is counted at its end
 	}
 	r.meter.Connected(string(rec.Verdict), rec.BytesUp, rec.BytesDown)
+	if rec.Code == egress.CodeToken {
+		r.meter.TokenRefused()
+	}
 }
 
 // tunnels are a gateway's ways as the guest channel knows them.
 type tunnels struct{ *egress.Gateway }
 
-func (t tunnels) Open(uid, owner string, n sandbox.Network) client.Tunnel {
-	return t.Gateway.Open(uid, owner, n)
-}
+func (t tunnels) Open(sb *sandbox.Sandbox) client.Tunnel { return t.Gateway.Open(sb) }
