@@ -246,8 +246,8 @@ func (a *App) egressRequests() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "requests",
 		Short: "Show what sandboxes of all owners were denied and nobody decided on",
-		Long: `Show which hosts sandboxes of all owners were denied and nobody decided on since. It takes an
-admin's key, as agentbox egress allow and deny do with what is shown here.`,
+		Long: `Show which hosts sandboxes of all owners were denied and nobody decided on since. It takes
+an admin's key, as agentbox egress allow and deny do with what is shown here.`,
 		Example: "  agentbox egress requests\n  agentbox egress allow SANDBOX REQUEST",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
