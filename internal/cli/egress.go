@@ -8,7 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -39,9 +39,15 @@ type deniedRow struct {
 	Count int       `json:"count"`
 }
 
-// has reports whether one of the requests has that number.
-func (n *networkRow) has(id string) bool {
-	return slices.ContainsFunc(n.Requests, func(d deniedRow) bool { return d.ID == id })
+// ownedDeniedRow is one with the sandbox that asked.
+type ownedDeniedRow struct {
+	deniedRow
+	Owner   string `json:"owner"`
+	Sandbox string `json:"sandbox"`
+}
+
+func (d *ownedDeniedRow) cells() []string {
+	return []string{d.ID, d.Owner, d.Sandbox, net.JoinHostPort(d.Host, strconv.Itoa(d.Port)), strconv.Itoa(d.Count), span(time.Since(d.Last)) + " ago"}
 }
 
 // connectionRow is one connection of a sandbox.
@@ -93,7 +99,7 @@ trust certain certificates only, and clients of HTTP/2 alone, are refused.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.egressPolicy(), a.egressAllow(), a.egressDeny(), a.egressLog())
+	cmd.AddCommand(a.egressPolicy(), a.egressAllow(), a.egressDeny(), a.egressRequests(), a.egressLog())
 	return cmd
 }
 
@@ -175,12 +181,7 @@ func (a *App) egressAllow() *cobra.Command {
 	return a.egressChange("allow", "Let a sandbox reach hosts, by name or by the request that was denied",
 		`Let a sandbox reach further hosts. HOST may be the number of a request that was denied, as
 agentbox egress policy shows it: that needs an admin's key.`,
-		func(list []string, host string) ([]string, error) {
-			if slices.Contains(list, host) {
-				return list, nil
-			}
-			return append(list, host), nil
-		})
+		func(n *networkChange, hosts []string) { n.Add = hosts })
 }
 
 func (a *App) egressDeny() *cobra.Command {
@@ -188,19 +189,20 @@ func (a *App) egressDeny() *cobra.Command {
 		`Take hosts off what a sandbox may reach, as they stand on the list, or requests that were
 denied off theirs: that needs an admin's key. Connections that are open go on unless
 --cut is given.`,
-		func(list []string, host string) ([]string, error) {
-			i := slices.Index(list, host)
-			if i < 0 {
-				return nil, fmt.Errorf("%q is not on the list: see agentbox egress policy", host)
-			}
-			return slices.Delete(list, i, i+1), nil
-		})
+		func(n *networkChange, hosts []string) { n.Remove = hosts })
+}
+
+// networkChange is what is to be on a sandbox's list, and what no more.
+type networkChange struct {
+	Add    []string `json:"add,omitempty"`
+	Remove []string `json:"remove,omitempty"`
+	Cut    bool     `json:"cut,omitempty"`
 }
 
 // egressChange is a command that changes the list of a sandbox, or decides on
 // requests of the same name.
-func (a *App) egressChange(verb, short, long string, change func(list []string, host string) ([]string, error)) *cobra.Command {
-	var cut bool
+func (a *App) egressChange(verb, short, long string, change func(*networkChange, []string)) *cobra.Command {
+	var n networkChange
 	cmd := &cobra.Command{
 		Use: verb + " SANDBOX HOST...", Short: short, Long: long, Example: "  agentbox egress " + verb + " dev api.example.com",
 		Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeSandboxes(1),
@@ -213,45 +215,48 @@ func (a *App) egressChange(verb, short, long string, change func(list []string, 
 			if err != nil || len(hosts) == 0 {
 				return err
 			}
-			path := inSandbox(args[0], "network")
-			var n networkRow // with what was decided
-			if err := r.call(cmd.Context(), http.MethodGet, path, nil, &n); err != nil {
-				return err
-			}
-			for _, host := range hosts {
-				if n.Allow, err = change(n.Allow, host); err != nil {
-					return err
-				}
-			}
-			wish := networkWish{Allow: n.Allow, Intercept: n.Intercept, Resolver: n.Resolver, Cut: cut}
-			if n.Mode == "full" {
-				wish.Mode = n.Mode // which the server tells to have no list
-			}
-			return r.call(cmd.Context(), http.MethodPut, path, wish, nil)
+			change(&n, hosts)
+			return r.call(cmd.Context(), http.MethodPatch, inSandbox(args[0], "network"), n, nil)
 		},
 	}
-	cmd.Flags().BoolVar(&cut, "cut", false, "end connections that are not allowed any more")
+	cmd.Flags().BoolVar(&n.Cut, "cut", false, "end connections that are not allowed any more")
 	return cmd
 }
 
+// requestForm is that of requests' numbers. No entry of a list looks like one.
+var requestForm = regexp.MustCompile(`^r[0-9a-f]{16}$`)
+
 // decide answers the requests among what was named, and returns the rest.
 func decide(ctx context.Context, r *remote, id, verb string, named []string) (hosts []string, err error) {
-	path := inSandbox(id, "network")
-	var n networkRow
-	if err := r.call(ctx, http.MethodGet, path, nil, &n); err != nil {
-		return nil, err
-	}
 	for _, host := range named {
-		if !n.has(host) {
+		if !requestForm.MatchString(host) {
 			hosts = append(hosts, host)
 			continue
 		}
 		in := map[string]string{"decision": verb}
-		if err := r.call(ctx, http.MethodPost, path+"/requests/"+url.PathEscape(host), in, nil); err != nil {
+		if err := r.call(ctx, http.MethodPost, inSandbox(id, "network", "requests", host), in, nil); err != nil {
 			return nil, err
 		}
 	}
 	return hosts, nil
+}
+
+func (a *App) egressRequests() *cobra.Command {
+	var f listFlags
+	cmd := &cobra.Command{
+		Use:   "requests",
+		Short: "Show what sandboxes of all owners were denied and nobody decided on",
+		Long: `Show which hosts sandboxes of all owners were denied and nobody decided on since. It takes an
+admin's key, as agentbox egress allow and deny do with what is shown here.`,
+		Example: "  agentbox egress requests\n  agentbox egress allow SANDBOX REQUEST",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return listed(a, cmd, &f, "/network/requests", url.Values{}, nil,
+				[]string{"REQUEST", "OWNER", "SANDBOX", "HOST", "TIMES", "LAST"}, (*ownedDeniedRow).cells)
+		},
+	}
+	f.addJSON(cmd)
+	return cmd
 }
 
 func (a *App) egressLog() *cobra.Command {

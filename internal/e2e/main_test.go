@@ -17,6 +17,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "close the engine:", err)
 		code = max(code, 1)
 	}
+	if err := closeLab(); err != nil {
+		fmt.Fprintln(os.Stderr, "end the shared lab:", err)
+		code = max(code, 1)
+	}
 	if err := closeDaemon(); err != nil {
 		fmt.Fprintln(os.Stderr, "end the shared daemon:", err)
 		code = max(code, 1)

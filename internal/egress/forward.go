@@ -47,17 +47,19 @@ func (w *web) judgeRequest(f *flow, req *http.Request) *refusal {
 	if r := w.room(); r != nil {
 		return r
 	}
+	path := pathOf(req.URL)
+	f.note(func(j *judged) { j.scheme, j.method, j.path = w.scheme, req.Method, path })
 	p := w.s.Policy()
-	v := p.Request(f.target, w.scheme, req.Method, pathOf(req.URL))
+	v := p.Request(f.target, w.scheme, req.Method, path)
 	f.rec.Rule = v.Rule
 	switch {
 	case v.Allow && req.Method == http.MethodTrace && w.scheme == "https":
 		// The answer would show the secrets that were put into the request.
-		return denyHost(CodeRequest, f.target.Host(), "TRACE is not passed on")
+		return deny(http.StatusForbidden, CodeRequest, "Request not allowed: TRACE is not passed on", "")
 	case v.Allow:
 		return nil
 	case p.Connect(f.target).Allow:
-		return denyHost(CodeRequest, f.target.Host(), v.Reason)
+		return deny(http.StatusForbidden, CodeRequest, "Request not allowed: "+v.Reason, v.Reason)
 	}
 	w.s.asks.add(f.target)
 	return denyHost(CodeHost, f.target.Host(), v.Reason)
@@ -142,6 +144,7 @@ func (x *exchange) gotConn(i httptrace.GotConnInfo) {
 	if up, ok := conn.(*upstream); ok {
 		x.up, x.up0, x.dn0 = up, up.up.Load(), up.down.Load()
 		x.f.rec.Addr = up.addr.Addr()
+		x.opened(x.f, up)
 	}
 }
 

@@ -110,6 +110,10 @@ func TestGatewayBounds(t *testing.T) {
 	if err := narrow.Check(allowing("not a host")); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("nonsense: %v", err)
 	}
+	wide := allowing("1.0.0.0/8", "2.0.0.0/8", "3.0.0.0/8", "4.0.0.0/8", "5.0.0.0/8")
+	if err := narrow.Check(wide); !errdefs.IsPermissionDenied(err) || open.Check(wide) != nil {
+		t.Errorf("ranges that are nearly everything: %v; where full is allowed: %v", err, open.Check(wide))
+	}
 	for g, want := range map[*egress.Gateway]int{open: 200, narrow: 403} {
 		way := g.Open("a", "o", full) // as it was recorded under another configuration
 		addr := l.accept(func(ctx context.Context, c net.Conn) { way.Proxy(ctx, c) })

@@ -41,13 +41,16 @@ type Timeouts struct {
 	// Continue is how long a server has to say that it wants a body that is sent
 	// only then. After that it is sent. Default 1 s, as long as curl waits.
 	Continue time.Duration
+	// Open is after what time a connection that is still open is recorded for the
+	// first time. Default 5 s.
+	Open time.Duration
 }
 
 func (t Timeouts) withDefaults() Timeouts {
 	for _, f := range []struct {
 		d   *time.Duration
 		def time.Duration
-	}{{&t.Head, 30 * time.Second}, {&t.KeepAlive, 90 * time.Second}, {&t.Idle, 10 * time.Minute}, {&t.Body, time.Minute}, {&t.Continue, time.Second}} {
+	}{{&t.Head, 30 * time.Second}, {&t.KeepAlive, 90 * time.Second}, {&t.Idle, 10 * time.Minute}, {&t.Body, time.Minute}, {&t.Continue, time.Second}, {&t.Open, 5 * time.Second}} {
 		if *f.d <= 0 {
 			*f.d = f.def
 		}
@@ -66,6 +69,10 @@ const (
 	maxAnswerHead = 128 << 10
 	// minBody is how much of a body must come in Timeouts.Body.
 	minBody = 1 << 10
+	// denials is how many refusals of a session are answered each second, and
+	// denialsBurst how many at once before that: judging and answering costs the
+	// host processor time, which a sandbox that only asks has no bound for.
+	denials, denialsBurst = 100, 1000
 	// maxRefused bounds the connections of a session beyond its limit that are
 	// told so. Others are closed.
 	maxRefused = 32

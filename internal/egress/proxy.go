@@ -131,6 +131,7 @@ type client struct {
 func (p *Proxy) serve(ctx context.Context, conn net.Conn, s *Session, talk func(context.Context, *client)) {
 	leave, full, ok := s.enter()
 	if !ok {
+		p.tooMany(s)
 		abort(conn)
 		return
 	}
@@ -148,6 +149,16 @@ func (p *Proxy) serve(ctx context.Context, conn net.Conn, s *Session, talk func(
 	talk(ctx, c)
 	if stop() {
 		c.finish()
+	}
+}
+
+// tooMany records a connection that is closed unread. One of a sandbox that ends is
+// none too many.
+func (p *Proxy) tooMany(s *Session) {
+	if p.o.Recorder != nil && s.Live() {
+		p.o.Recorder.Record(Record{
+			Time: time.Now(), Sandbox: s.o.Sandbox, Owner: s.o.Owner, Verdict: Denied, Code: CodeConns, Reason: "the sandbox has too many connections: this one was not read",
+		})
 	}
 }
 
@@ -181,6 +192,7 @@ func (c *client) judge(f *flow) (policy.Verdict, *refusal) {
 		return v, denyHost(CodeHost, f.target.Host(), v.Reason)
 	}
 	f.rec.Rule = v.Rule
+	f.note(func(j *judged) { j.seen = v.SeeRequest }) // they are, or it is refused
 	return v, nil
 }
 
@@ -219,5 +231,6 @@ func (c *client) open(ctx context.Context, f *flow) (*upstream, policy.Verdict, 
 		return nil, v, failure("Failed to connect: ", CodeConnect, f.target.Host(), err)
 	}
 	f.rec.Addr = up.addr.Addr()
+	c.opened(f, up)
 	return up, v, nil
 }

@@ -30,7 +30,7 @@ const (
 type Record struct {
 	Time           time.Time // when it began
 	Sandbox, Owner string
-	Kind           Kind
+	Kind           Kind // empty: there were too many connections to read this one
 	// Name and Port are what was asked for, and Addr what was dialled, or refused.
 	// Name is empty if an address was asked for, all are if nothing could be read.
 	Name string
@@ -44,6 +44,9 @@ type Record struct {
 	// went well.
 	Code   Code
 	Reason string
+	// Open: this tells of a connection that had not ended; another record with the
+	// same Time, sandbox and target comes at its end, or later while it is open.
+	Open bool
 	// Intercepted: the proxy ended the TLS of the connection itself.
 	Intercepted bool
 

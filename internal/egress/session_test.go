@@ -2,10 +2,13 @@ package egress_test
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,6 +56,176 @@ func TestSetPolicy(t *testing.T) {
 	}
 	if r := l.recordOf(egress.CodeCut); r.Name != "evil.test" || r.Verdict != egress.Denied || r.BytesUp != 4 {
 		t.Errorf("the record is %+v", r)
+	}
+}
+
+// TestSetPolicy_CutsByTheVerdict: an open connection is held against a new policy by
+// what it was allowed for: its requests where they are judged, the name that was
+// named to an address.
+func TestSetPolicy_CutsByTheVerdict(t *testing.T) {
+	raw := func(d *door) *peer { return d.tunnel("allowed.test:2222") }
+	seen := func(d *door) *peer {
+		p := d.tunnel("allowed.test:80")
+		p.send("GET /kept HTTP/1.1\r\nHost: allowed.test\r\n\r\n")
+		if resp, _ := p.answer("GET"); resp.StatusCode != 200 {
+			d.t.Fatal(resp.Status)
+		}
+		return p
+	}
+	streaming := func(d *door) *peer {
+		p := d.dial()
+		p.send("GET http://allowed.test/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(p.r, nil)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		_, _ = io.ReadFull(resp.Body, make([]byte, 5))
+		return p
+	}
+	named := func(d *door) *peer {
+		p := d.tunnel(allowedAddr.String() + ":443")
+		p.send("%s", hello(d.t, &tls.Config{ServerName: "allowed.test", InsecureSkipVerify: true}))
+		p.read(1) // the server has answered, so the name was looked at
+		return p
+	}
+	for _, row := range []struct {
+		what          string
+		before, after string // lists, with | between entries
+		open          func(*door) *peer
+		cut           bool
+	}{
+		{"a tunnel whose host stays", "allowed.test:2222", "allowed.test:2222|evil.test", raw, false},
+		{"a tunnel that nobody can look into, when only requests are allowed", "allowed.test:2222", "GET allowed.test:2222/x", raw, true},
+		{"a tunnel in which requests are judged, when only some are allowed", "allowed.test", "GET allowed.test/x", seen, false},
+		{"a request that stays allowed", "GET allowed.test/*", "GET allowed.test/stream", streaming, false},
+		{"a request that is not allowed any more", "GET allowed.test/*", "GET allowed.test/other", streaming, true},
+		{"a request of a host whose requests are limited", "allowed.test", "PUT allowed.test/stream", streaming, true},
+		{"an address with a name, when the name goes", "198.51.100.0/24|allowed.test", "198.51.100.0/24", named, true},
+		{"an address with a name, when both stay", "198.51.100.0/24|allowed.test", "198.51.100.10|allowed.test", named, false},
+	} {
+		t.Run(row.what, func(t *testing.T) {
+			l := newLab(t)
+			l.serve(allowedAddr, 2222, echo)
+			l.serve(allowedAddr, 443, func(c net.Conn) {
+				_, _ = c.Read(make([]byte, 1))
+				_, _ = c.Write([]byte("!"))
+				_, _ = io.Copy(io.Discard, c)
+			})
+			l.web(allowedAddr, 80, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.WriteString(w, "begun")
+				if r.URL.Path == "/stream" {
+					_ = http.NewResponseController(w).Flush()
+					<-r.Context().Done()
+				}
+			}))
+			s := l.session(strings.Split(row.before, "|")...)
+			p := row.open(l.open(s))
+			s.SetPolicy(l.policy(strings.Split(row.after, "|")...), true)
+			if row.cut {
+				if got, err := p.rest(); err == nil {
+					t.Errorf("it ends with %q and no reset", got)
+				}
+				return
+			}
+			s.SetPolicy(l.policy(strings.Split(row.after, "|")...), true)
+			if err := p.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.r.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("it did not stay: %v", err)
+			}
+		})
+	}
+}
+
+// TestOpen: a connection that lasts is recorded while it does, with what went over
+// it, and again at its end; a tunnel whose requests have records of their own is not.
+func TestOpen(t *testing.T) {
+	l := newLab(t)
+	l.timeout.Open = time.Millisecond
+	l.serve(allowedAddr, 2222, echo)
+	l.web(allowedAddr, 80, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	d := l.open(l.session("allowed.test", "allowed.test:2222"))
+	p := d.tunnel("allowed.test:2222")
+	p.send("ping")
+	p.read(4)
+	n := 0
+	open := func(what string, is func(egress.Record) bool) {
+		t.Helper()
+		for ; ; n++ {
+			r := l.record(n)
+			if !r.Open {
+				t.Fatalf("%s: the record is %+v", what, r)
+			}
+			if is(r) {
+				return
+			}
+		}
+	}
+	open("a tunnel", func(r egress.Record) bool {
+		return r.Kind == egress.KindConnect && r.Name == "allowed.test" && r.Port == 2222 && r.Addr == allowedAddr && r.Verdict == egress.Allowed && r.BytesUp == 4 && r.BytesDown == 4 && r.Rule != ""
+	})
+	in := d.tunnel("allowed.test:80")
+	in.send("GET /seen HTTP/1.1\r\nHost: allowed.test\r\n\r\n")
+	open("a request in a tunnel", func(r egress.Record) bool { return r.Path == "/seen" && r.Method == "GET" && r.Addr == allowedAddr })
+	p.Close()
+	in.Close()
+	ended := map[uint16]int{}
+	for ; len(ended) < 2; n++ {
+		if r := l.record(n); !r.Open {
+			ended[r.Port]++
+		} else if ended[r.Port] > 0 {
+			t.Errorf("after its end: %+v", r)
+		}
+	}
+}
+
+// TestTooMany: connections that are closed unread are recorded, too.
+func TestTooMany(t *testing.T) {
+	l := newLab(t)
+	l.serve(allowedAddr, 2222, echo)
+	s := l.sessionOf(egress.SessionOptions{Sandbox: "s1", Owner: "t1", Policy: l.policy("allowed.test:2222"), Limits: egress.Limits{Conns: 1}})
+	d := l.open(s)
+	d.tunnel("allowed.test:2222")
+	for range 64 { // some wait for their request, to be told, the others are closed
+		if c, err := net.Dial("tcp", d.addr); err == nil {
+			defer c.Close()
+		}
+	}
+	if r := l.recordOf(egress.CodeConns); r.Sandbox != "s1" || r.Owner != "t1" || r.Verdict != egress.Denied || r.Reason == "" {
+		t.Errorf("the record is %+v", r)
+	}
+}
+
+// TestDenialsAreSlowedDown, and nothing else is.
+func TestDenialsAreSlowedDown(t *testing.T) {
+	const atOnce, perSecond = 1000, 100
+	l := newLab(t)
+	l.web(allowedAddr, 80, ok("allowed"))
+	d := l.open(l.session("allowed.test"))
+	p := d.dial()
+	ask := func(host string) int {
+		resp, _ := p.ask("GET http://" + host + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
+		return resp.StatusCode
+	}
+	began := time.Now()
+	for range atOnce + perSecond {
+		if code := ask("evil.test"); code != 403 {
+			t.Fatal(code)
+		}
+	}
+	// What was saved up meanwhile counts, too: so this is no second, but most of one.
+	if took := time.Since(began); took < 900*time.Millisecond {
+		t.Errorf("%d refusals took %v", atOnce+perSecond, took)
+	}
+	other := l.open(l.session("allowed.test")).dial()
+	for _, p := range []*peer{p, other} {
+		if resp, _ := p.ask("GET http://allowed.test/ HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != 200 {
+			t.Errorf("what is allowed: %s", resp.Status)
+		}
 	}
 }
 

@@ -24,6 +24,9 @@ func (t *tunnel) serveTLS(ctx context.Context) *refusal {
 	if r := t.checkServerName(name); r != nil {
 		return t.refuseTLS(r)
 	}
+	if named, err := policy.ParseHost(name, t.f.target.Port); err == nil && t.f.target.Name == "" {
+		t.f.note(func(j *judged) { j.named = named })
+	}
 	if t.p.o.Intercept == nil || !t.wanted() {
 		return t.serveRaw(ctx)
 	}
@@ -152,6 +155,7 @@ func (t *tunnel) intercept(ctx context.Context, cert *tls.Certificate) *refusal 
 	if err := conn.HandshakeContext(hs); err != nil {
 		return &refusal{code: CodeMintFailed, text: whyNoHandshake(err)}
 	}
+	t.f.requestsSeen()
 	w := newWeb(ctx, t.client, conn, bufio.NewReaderSize(conn, maxHead), &t.f.target)
 	w.kind, w.scheme, w.ready = t.f.rec.Kind, "https", t.up
 	t.f.quiet = w.serve()
@@ -177,6 +181,7 @@ func whyNoHandshake(err error) string {
 // serveHTTP serves the requests of a client that speaks HTTP in a tunnel.
 func (t *tunnel) serveHTTP(ctx context.Context) {
 	t.back.stop(t.up)
+	t.f.requestsSeen()
 	w := newWeb(ctx, t.client, t.conn, t.r, &t.f.target)
 	w.kind, w.ready = t.f.rec.Kind, t.up
 	t.f.quiet = w.serve()

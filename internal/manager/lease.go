@@ -154,7 +154,7 @@ func (m *Manager) reach(ctx context.Context, b *box) (*live.Box, error) {
 		}
 		return b.running(), nil
 	}
-	return l, l.Renew(ctx, m.config(&rec), rec.Epoch)
+	return l, l.Renew(ctx, m.config(&rec, m.wayOut(&rec)), rec.Epoch)
 }
 
 // unreachable is why a sandbox that nobody watches yet could not be adopted. One
@@ -165,7 +165,7 @@ func (m *Manager) unreachable(ctx context.Context, b *box, err error) error {
 		return err
 	}
 	m.spawn(func() {
-		if err := m.destroyNow(m.ctx, b, lost(info)); err != nil {
+		if err := m.lose(m.ctx, b, lost(info)); err != nil {
 			m.log.Error("remove a sandbox that ended", "sandbox", b.snapshot().Short, "error", err)
 		}
 	})

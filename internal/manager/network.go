@@ -2,10 +2,12 @@ package manager
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/guest/client"
+	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
 )
 
@@ -27,8 +30,15 @@ type Egress interface {
 	// Set changes what a sandbox that has a way may reach. With cut, connections
 	// end that are not allowed any more.
 	Set(uid string, n sandbox.Network, cut bool) error
-	// Shut ends all connections of a sandbox, which may have none.
+	// Shut ends all connections of a sandbox, which may have none, and forgets its
+	// addresses.
 	Shut(uid string)
+	// Register says from which addresses connections of a sandbox that has a way
+	// come, and no others.
+	Register(uid string, addrs []netip.Addr) error
+	// ProxyURL has a token that names a sandbox to its proxy. own: it has a network
+	// of its own.
+	ProxyURL(sb *sandbox.Sandbox, own bool) (string, error)
 	// Requests are the hosts that a sandbox was denied; Dismiss takes one off the
 	// list, or reports NotFound.
 	Requests(uid string) []sandbox.NetworkRequest
@@ -53,10 +63,14 @@ func (noEgress) Default() sandbox.Network                           { return san
 func (noEgress) Open(string, string, sandbox.Network) client.Tunnel { return nil }
 func (noEgress) Set(string, sandbox.Network, bool) error            { return nil }
 func (noEgress) Shut(string)                                        {}
+func (noEgress) Register(string, []netip.Addr) error                { return nil }
 func (noEgress) Requests(string) []sandbox.NetworkRequest           { return nil }
 func (noEgress) Dismiss(string, string) error                       { return errdefs.ErrNotFound }
 func (noEgress) Transferred(string) (out, in int64)                 { return 0, 0 }
 func (noEgress) Trust(string, sandbox.Network) [][]byte             { return nil }
+func (noEgress) ProxyURL(*sandbox.Sandbox, bool) (string, error) {
+	return "", errdefs.ErrNotImplemented
+}
 
 // DefaultNetwork is that of callers who want one and do not say which.
 func (m *Manager) DefaultNetwork() sandbox.Network { return m.opts.Egress.Default() }
@@ -82,6 +96,53 @@ func (m *Manager) wayOut(sb *sandbox.Sandbox) client.Tunnel {
 		return nil
 	}
 	return m.opts.Egress.Open(sb.UID, sb.Owner, sb.Network)
+}
+
+// register lets a sandbox that runs with a network of its own reach the proxy from
+// its addresses. Without that it is nobody there, so what fails here leads nowhere.
+// The caller holds b.op, or nobody knows b yet.
+func (m *Manager) register(ctx context.Context, b *box) {
+	sb := b.snapshot()
+	r, ok := runtime.As[runtime.Networked](m.opts.Runtime)
+	if !ok || !sb.Network.On() {
+		return
+	}
+	addrs, err := r.Addresses(ctx, sb.UID)
+	if err == nil {
+		m.wayOut(&sb) // the agent may not have asked for it yet
+		err = m.opts.Egress.Register(sb.UID, addrs)
+	}
+	if err != nil {
+		m.note(ctx, b, fmt.Errorf("let the sandbox reach the proxy: %w", err))
+	}
+}
+
+// ProxyURL is the URL of a running sandbox's proxy for programs in it, with a token
+// that names the sandbox there: http://sandbox:jwt_TOKEN@HOST:PORT. On back ends
+// whose sandboxes have no network of their own it leads to the sandbox's own end of
+// the tunnel, where the token is checked and none is needed.
+//
+// The token is a credential of this one sandbox. Doors give it to the sandbox's
+// owner only, and back ends to programs in the sandbox; it is in no log. It ends
+// with the lifetime that the sandbox has now: whoever extends that gives out
+// another.
+func (m *Manager) ProxyURL(ctx context.Context, c sandbox.Caller, id string) (string, error) {
+	b, err := m.find(ctx, c, id)
+	if err != nil {
+		return "", fmt.Errorf("make the URL of the sandbox's proxy: %w", err)
+	}
+	b.mu.Lock()
+	err = b.usable()
+	b.mu.Unlock()
+	sb := b.snapshot()
+	if err == nil && !sb.Network.On() {
+		err = sandbox.Refuse(errdefs.ErrFailedPrecondition, "Sandbox has no network")
+	}
+	if err != nil {
+		return "", fmt.Errorf("make the URL of the sandbox's proxy: %w", err)
+	}
+	_, own := runtime.As[runtime.Networked](m.opts.Runtime)
+	return m.opts.Egress.ProxyURL(&sb, own)
 }
 
 // SetNetwork changes what a sandbox may reach, at once for everything new. With
@@ -160,23 +221,98 @@ func (m *Manager) applyNetwork(ctx context.Context, b *box, before sandbox.Netwo
 	if before.On() == sb.Network.On() && before.Resolver == sb.Network.Resolver && slices.EqualFunc(m.opts.Egress.Trust(sb.UID, before), m.trust(&sb), bytes.Equal) {
 		return nil
 	}
-	return m.inform(ctx, b)
+	if err := m.inform(ctx, b); err != nil {
+		return err
+	}
+	m.register(ctx, b)
+	return nil
+}
+
+// ChangeNetwork puts hosts on a sandbox's list and takes others off it, as they
+// stand there: at once, so that of two changes none is lost. A sandbox that had no
+// network has one with the first host, and none without the last.
+func (m *Manager) ChangeNetwork(ctx context.Context, c sandbox.Caller, id string, add, remove []string, cut bool) (sandbox.Sandbox, error) {
+	b, err := m.find(ctx, c, id)
+	if err == nil {
+		err = m.detached(ctx, func(ctx context.Context) error {
+			return m.changeNetwork(ctx, b, cut, func(n sandbox.Network) (sandbox.Network, error) { return m.edited(n, add, remove) })
+		})
+	}
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("change the network of the sandbox: %w", err)
+	}
+	return b.snapshot(), nil
+}
+
+// edited is a network with another list.
+func (m *Manager) edited(n sandbox.Network, add, remove []string) (sandbox.Network, error) {
+	if n.Mode == sandbox.NetworkFull {
+		return n, sandbox.Refuse(errdefs.ErrFailedPrecondition, "the sandbox's network is full: it has no list")
+	}
+	n.Mode, n.Allow = "", slices.Clone(n.Allow)
+	for _, host := range remove {
+		i := slices.Index(n.Allow, host)
+		if i < 0 {
+			return n, sandbox.Refuse(errdefs.ErrInvalidArgument, "%.64q is not on the list of the sandbox's network", host)
+		}
+		n.Allow = slices.Delete(n.Allow, i, i+1)
+	}
+	for _, host := range add {
+		if !slices.Contains(n.Allow, host) {
+			n.Allow = append(n.Allow, host)
+		}
+	}
+	if len(n.Allow) == 0 {
+		n.Intercept = nil // there is nothing to intercept, and no network may name any
+	}
+	return m.network(n)
 }
 
 // NetworkRequests are the hosts that a sandbox was denied and nobody decided on
-// since, the oldest first.
+// since, the oldest first. Admins may ask for any owner's sandbox, by its full id.
 func (m *Manager) NetworkRequests(ctx context.Context, c sandbox.Caller, id string) ([]sandbox.NetworkRequest, error) {
-	b, err := m.find(ctx, c, id)
+	b, err := m.findAny(ctx, c, id)
 	if err != nil {
 		return nil, fmt.Errorf("list the denied hosts: %w", err)
 	}
 	return m.opts.Egress.Requests(b.uid()), nil
 }
 
-// Decide answers a request: the host is allowed from now on, on the port that was
-// asked for, or the request is dismissed. NotFound: there is no such request.
-func (m *Manager) Decide(ctx context.Context, c sandbox.Caller, id, request string, allow bool) (sandbox.Sandbox, error) {
+// AllNetworkRequests are those of all owners' sandboxes, by sandbox. Only admins
+// may ask.
+func (m *Manager) AllNetworkRequests(_ context.Context, c sandbox.Caller) ([]sandbox.OwnedNetworkRequest, error) {
+	if !c.Admin {
+		return nil, sandbox.Refuse(errdefs.ErrPermissionDenied, "the denied hosts of all owners need an admin key")
+	}
+	var all []sandbox.OwnedNetworkRequest
+	for _, b := range m.index.all() {
+		sb := b.snapshot()
+		for _, r := range m.opts.Egress.Requests(sb.UID) {
+			all = append(all, sandbox.OwnedNetworkRequest{NetworkRequest: r, Owner: sb.Owner, Sandbox: sb.UID})
+		}
+	}
+	slices.SortFunc(all, func(a, b sandbox.OwnedNetworkRequest) int {
+		return cmp.Or(a.First.Compare(b.First), strings.Compare(a.Sandbox, b.Sandbox), strings.Compare(a.ID, b.ID))
+	})
+	return all, nil
+}
+
+// findAny is find, and for an admin also another owner's sandbox, by its full id.
+func (m *Manager) findAny(ctx context.Context, c sandbox.Caller, id string) (*box, error) {
 	b, err := m.find(ctx, c, id)
+	if err != nil && c.Admin {
+		if other := m.index.byUID(id); other != nil {
+			return other, nil
+		}
+	}
+	return b, err
+}
+
+// Decide answers a request: the host is allowed from now on, on the port that was
+// asked for, or the request is dismissed. Admins may decide for any owner's
+// sandbox, by its full id. NotFound: there is no such request.
+func (m *Manager) Decide(ctx context.Context, c sandbox.Caller, id, request string, allow bool) (sandbox.Sandbox, error) {
+	b, err := m.findAny(ctx, c, id)
 	if err == nil && allow {
 		err = m.detached(ctx, func(ctx context.Context) error { return m.allowRequested(ctx, b, request) })
 	} else if err == nil {
@@ -199,7 +335,6 @@ func (m *Manager) allowRequested(ctx context.Context, b *box, request string) er
 		if !strings.Contains(host, ".") && !strings.Contains(host, ":") {
 			host += "." // a name of one label would be a preset's
 		}
-		n.Allow = append(slices.Clone(n.Allow), net.JoinHostPort(host, strconv.Itoa(int(all[i].Port))))
-		return m.network(n)
+		return m.edited(n, []string{net.JoinHostPort(host, strconv.Itoa(int(all[i].Port)))}, nil)
 	})
 }

@@ -112,7 +112,7 @@ func (m *Manager) inform(ctx context.Context, b *box) error {
 	ctx, cancel := context.WithTimeout(ctx, resizeTimeout)
 	defer cancel()
 	sb := b.snapshot()
-	err := l.Reconfigure(ctx, m.config(&sb))
+	err := l.Reconfigure(ctx, m.config(&sb, m.wayOut(&sb)))
 	if err != nil && !errdefs.IsNotImplemented(err) {
 		_ = l.Session().Close() // the agent may have them, or take them later
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"agentbox/internal/failpoint"
+	"agentbox/internal/guest/client"
 	"agentbox/internal/live"
 	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
@@ -114,7 +115,14 @@ func (m *Manager) stopNow(ctx context.Context, b *box, why doom) error {
 }
 
 func (m *Manager) stopped(ctx context.Context, b *box, why doom) error {
-	return m.transition(ctx, b, sandbox.Stopped, why, func(sb *sandbox.Sandbox) { sb.Stopped = wall() })
+	err := m.transition(ctx, b, sandbox.Stopped, why, func(sb *sandbox.Sandbox) { sb.Stopped = wall() })
+	if err == nil {
+		b.mu.Lock()
+		b.stopped = now()
+		b.mu.Unlock()
+		m.nudge()
+	}
+	return err
 }
 
 // startNow starts a sandbox that is stopped. The caller holds b.op.
@@ -134,7 +142,7 @@ func (m *Manager) startNow(ctx context.Context, b *box) error {
 		return errors.Join(err, m.settle(ctx, b, err))
 	}
 	b.begun()
-	m.runs(b, l, m.listenAgain(ctx, b))
+	m.runs(ctx, b, l, m.listenAgain(ctx, b))
 	return failpoint.StartRunning.Hit()
 }
 
@@ -153,6 +161,7 @@ func (m *Manager) run(ctx context.Context, b *box) (*live.Box, error) {
 	}
 	if err != nil {
 		l.LetGo()
+		m.opts.Egress.Shut(sb.UID)
 		return nil, err
 	}
 	return l, nil
@@ -163,7 +172,7 @@ func (m *Manager) startLive(ctx context.Context, sb *sandbox.Sandbox) (*live.Box
 	if _, _, err := m.acquire(ctx, sb); err != nil {
 		return nil, err
 	}
-	l, err := m.host.Start(ctx, sb.UID, m.config(sb), sb.Epoch)
+	l, err := m.host.Start(ctx, sb.UID, m.config(sb, m.wayOut(sb)), sb.Epoch)
 	if err != nil {
 		m.opts.Egress.Shut(sb.UID)
 	}
@@ -173,11 +182,11 @@ func (m *Manager) startLive(ctx context.Context, sb *sandbox.Sandbox) (*live.Box
 // nextEpoch numbers the session that is about to begin.
 func nextEpoch(sb *sandbox.Sandbox) { sb.Epoch++ }
 
-// config is what the agent of a sandbox must know.
-func (m *Manager) config(sb *sandbox.Sandbox) live.Config {
+// config is what the agent of a sandbox must know, and its way out.
+func (m *Manager) config(sb *sandbox.Sandbox, way client.Tunnel) live.Config {
 	return live.Config{
 		Limits: sb.Limits, User: sb.User, Workdir: sb.Workdir, Env: sb.Env, Execs: m.policy.Execs,
-		Tunnel: m.wayOut(sb), Resolver: sb.Network.Resolver, Trust: m.trust(sb),
+		Tunnel: way, Resolver: sb.Network.Resolver, Trust: m.trust(sb),
 	}
 }
 

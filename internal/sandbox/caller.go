@@ -10,7 +10,8 @@ type Caller struct {
 	// never the key itself.
 	KeyID string
 	// Admin may also do what concerns the whole server. It does not make the
-	// things of other owners visible.
+	// things of other owners visible, but for the hosts that their sandboxes ask
+	// for (OwnedNetworkRequest).
 	Admin bool
 	// Door is the kind of aliases that the door gives (Alias.Kind). An id of that
 	// kind counts before the same text as another kind of id.

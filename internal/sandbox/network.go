@@ -57,3 +57,9 @@ type NetworkRequest struct {
 	First, Last time.Time
 	Count       int
 }
+
+// OwnedNetworkRequest is one with the sandbox that asked, by its full id.
+type OwnedNetworkRequest struct {
+	NetworkRequest
+	Owner, Sandbox string
+}

@@ -16,6 +16,7 @@ import (
 // Core counts sandboxes and commands. The manager tells it what happens.
 type Core struct {
 	counts func() map[sandbox.State]int
+	lost   func() int64
 
 	sandboxes *prometheus.Desc
 	creates   *prometheus.CounterVec
@@ -26,6 +27,8 @@ type Core struct {
 	ends      *prometheus.CounterVec
 	conns     *prometheus.CounterVec
 	bytes     *prometheus.CounterVec
+	omitted   *prometheus.Desc
+	tokens    prometheus.Counter
 }
 
 // Results of calls that made nothing.
@@ -67,8 +70,16 @@ func New() *Core {
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "agentbox_egress_bytes_total", Help: "Bytes of such connections.",
 		}, []string{"direction"}),
+		omitted: prometheus.NewDesc("agentbox_egress_records_lost_total", "Connections that the log of connections does not have, since there were too many or it could not be written.", nil, nil),
+		tokens: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "agentbox_egress_tokens_refused_total", Help: "Requests to the proxy that had no good token, or came from an address that is no sandbox's.",
+		}),
 	}
 }
+
+// WatchConnections lets the records that the log of connections does not have be
+// counted.
+func (c *Core) WatchConnections(lost func() int64) { c.lost = lost }
 
 // Watch lets the sandboxes by state be counted.
 func (c *Core) Watch(counts func() map[sandbox.State]int) { c.counts = counts }
@@ -109,6 +120,9 @@ func (c *Core) Connected(verdict string, sent, received int64) {
 	c.bytes.WithLabelValues("in").Add(float64(received))
 }
 
+// TokenRefused counts a request to the proxy that had no good token.
+func (c *Core) TokenRefused() { c.tokens.Inc() }
+
 func resultOf(err error) string {
 	switch {
 	case err == nil:
@@ -129,12 +143,13 @@ var states = []sandbox.State{
 }
 
 func (c *Core) all() []prometheus.Collector {
-	return []prometheus.Collector{c.creates, c.creating, c.execs, c.running, c.ooms, c.ends, c.conns, c.bytes}
+	return []prometheus.Collector{c.creates, c.creating, c.execs, c.running, c.ooms, c.ends, c.conns, c.bytes, c.tokens}
 }
 
 // Describe implements prometheus.Collector.
 func (c *Core) Describe(to chan<- *prometheus.Desc) {
 	to <- c.sandboxes
+	to <- c.omitted
 	for _, one := range c.all() {
 		one.Describe(to)
 	}
@@ -147,6 +162,9 @@ func (c *Core) Collect(to chan<- prometheus.Metric) {
 		for _, s := range states {
 			to <- prometheus.MustNewConstMetric(c.sandboxes, prometheus.GaugeValue, float64(n[s]), string(s))
 		}
+	}
+	if c.lost != nil {
+		to <- prometheus.MustNewConstMetric(c.omitted, prometheus.CounterValue, float64(c.lost()))
 	}
 	for _, one := range c.all() {
 		one.Collect(to)

@@ -71,15 +71,24 @@ type ConnectError struct {
 }
 
 func (e *ConnectError) Error() string {
-	reason := "failed"
-	var errno syscall.Errno
+	return "connect to " + e.Target.String() + ": " + e.reason()
+}
+
+// reason tells apart what a program can do something about. Other errors are this
+// machine's own: that it has no more descriptors or ports is not the sandbox's
+// business.
+func (e *ConnectError) reason() string {
 	switch {
-	case errors.As(e.Err, &errno):
-		reason = errno.Error()
+	case errors.Is(e.Err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(e.Err, syscall.ECONNRESET):
+		return "connection reset"
+	case errors.Is(e.Err, syscall.EHOSTUNREACH), errors.Is(e.Err, syscall.ENETUNREACH):
+		return "unreachable"
 	case late(e.Err):
-		reason = "timed out"
+		return "timed out"
 	}
-	return "connect to " + e.Target.String() + ": " + reason
+	return "failed"
 }
 
 // Timeout makes it a timeout for those who ask as they ask a net.Error.

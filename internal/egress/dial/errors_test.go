@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -39,13 +41,16 @@ func TestErrors(t *testing.T) {
 		"resolve a.test: the resolver failed":       {answer{err: &net.DNSError{Err: "server misbehaving", Name: "a.test.", Server: "10.0.0.2:53"}}, nil, errdefs.IsUnavailable},
 		"connect to a.test:443: connection refused": {answer{addrs: ok}, refused, errdefs.IsUnavailable},
 		"connect to a.test:443: timed out":          {answer{addrs: ok}, context.DeadlineExceeded, errdefs.IsUnavailable},
+		"connect to a.test:443: unreachable":        {answer{addrs: ok}, os.NewSyscallError("connect", syscall.EHOSTUNREACH), errdefs.IsUnavailable},
+		"connect to a.test:443: connection reset":   {answer{addrs: ok}, os.NewSyscallError("connect", syscall.ECONNRESET), errdefs.IsUnavailable},
+		"connect to b.test:443: failed":             {answer{addrs: ok}, os.NewSyscallError("socket", syscall.EMFILE), errdefs.IsUnavailable}, // the host's own business
 		"connect to a.test:443: failed":             {answer{addrs: ok}, errors.New("10.0.0.7 is out of order"), errdefs.IsUnavailable},
 	} {
 		d, err := dial.New(dial.Options{Resolver: c.resolve, Connect: func(context.Context, netip.AddrPort) (net.Conn, error) { return nil, c.connect }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, err = d.Dial(t.Context(), policy.Target{Name: "a.test", Port: 443})
+		_, _, err = d.Dial(t.Context(), policy.Target{Name: want[strings.Index(want, "test")-2:][:6], Port: 443})
 		cause := c.connect
 		if c.resolve.err != nil {
 			cause = c.resolve.err
@@ -104,6 +109,33 @@ func TestTimeout(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAttemptsAtOnce: of many addresses that take nothing, few are dialled at once, and in
+// the end all are.
+func TestAttemptsAtOnce(t *testing.T) {
+	const most = 4
+	var all []netip.Addr
+	for i := range byte(dial.MaxAddrs) {
+		all = append(all, netip.AddrFrom4([4]byte{1, 1, 1, i}))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var running, begun, peak atomic.Int64
+		d, err := dial.New(dial.Options{Resolver: answer{addrs: all}, Timeout: time.Hour, Connect: func(context.Context, netip.AddrPort) (net.Conn, error) {
+			begun.Add(1)
+			peak.Store(max(peak.Load(), running.Add(1)))
+			defer running.Add(-1)
+			time.Sleep(10 * time.Second)
+			return nil, errors.New("nobody is there")
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.SetOwn(func(netip.Addr) bool { return false })
+		if _, _, err := d.Dial(t.Context(), policy.Target{Name: "a.test", Port: 80}); err == nil || begun.Load() != dial.MaxAddrs || peak.Load() != most {
+			t.Errorf("%v: %d attempts, %d at once", err, begun.Load(), peak.Load())
+		}
+	})
 }
 
 // TestNotCanonical: a target that nobody can have judged is not even resolved.

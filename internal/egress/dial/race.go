@@ -12,6 +12,10 @@ import (
 // RFC 8305, section 8.
 const attemptDelay = 250 * time.Millisecond
 
+// maxAttempts is how many attempts run at once: a name with many addresses that
+// take nothing would otherwise make a connection of a sandbox into as many.
+const maxAttempts = 4
+
 // interleave orders addresses so that the two families take turns: when one is
 // broken, the other comes soon. Otherwise the resolver's order stays.
 func interleave(addrs []netip.AddrPort) []netip.AddrPort {
@@ -73,7 +77,7 @@ func race(ctx context.Context, addrs []netip.AddrPort, connect func(context.Cont
 	begin()
 	for running > 0 {
 		var next <-chan time.Time
-		if begun < len(addrs) {
+		if begun < len(addrs) && running < maxAttempts {
 			next = time.After(attemptDelay)
 		}
 		select {

@@ -5,9 +5,11 @@ package journal
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -39,8 +41,10 @@ const (
 // Journal keeps records. Any number of goroutines may use it.
 type Journal struct {
 	log   *audit.Log
+	say   *slog.Logger
 	queue chan audit.Record
 	done  chan struct{}
+	lost  atomic.Int64
 
 	mu     sync.Mutex
 	closed bool
@@ -62,13 +66,14 @@ func (f *flow) rate(o egress.Outcome) *rate.Limiter {
 	return f.others
 }
 
-// Open opens the journal in a directory, which is made if it is not there.
-func Open(dir string, o audit.Options) (*Journal, error) {
+// Open opens the journal in a directory, which is made if it is not there. say is
+// for the operator: that records can't be written, and that they can again.
+func Open(dir string, o audit.Options, say *slog.Logger) (*Journal, error) {
 	log, err := audit.Open(dir, o)
 	if err != nil {
 		return nil, err
 	}
-	j := &Journal{log: log, queue: make(chan audit.Record, waiting), done: make(chan struct{})}
+	j := &Journal{log: log, say: say, queue: make(chan audit.Record, waiting), done: make(chan struct{})}
 	j.rates, _ = simplelru.NewLRU(known, j.tell) // fails for sizes below 1 only
 	go j.write()
 	return j, nil
@@ -105,11 +110,13 @@ func (j *Journal) Record(r egress.Record) {
 	}
 	if !f.rate(r.Verdict).Allow() {
 		f.omitted++
+		j.lost.Add(1)
 		return
 	}
 	j.tell(r.Sandbox, f)
 	if !j.put(encode(r)) {
 		f.omitted++
+		j.lost.Add(1)
 	}
 }
 
@@ -135,10 +142,22 @@ func (j *Journal) put(r audit.Record) bool {
 
 func (j *Journal) write() {
 	defer close(j.done)
+	failing := false
 	for r := range j.queue {
-		_ = j.log.Write(r) // the log remembers the error, see Err
+		err := j.log.Write(r)
+		if err != nil {
+			j.lost.Add(1)
+		}
+		if (err != nil) != failing {
+			failing = err != nil
+			j.say.Warn("records of sandboxes' connections", "written", !failing, "error", err)
+		}
 	}
 }
+
+// Lost is how many records are not kept: of floods, which entries tell of, and
+// those that could not be written.
+func (j *Journal) Lost() int64 { return j.lost.Load() }
 
 // Err is why the last record could not be written.
 func (j *Journal) Err() error { return j.log.Err() }
@@ -198,6 +217,9 @@ func encode(r egress.Record) audit.Record {
 	if r.Intercepted {
 		d["intercepted"] = "true"
 	}
+	if r.Open {
+		d["open"] = "true"
+	}
 	set("name", r.Name)
 	set("rule", r.Rule)
 	set("reason", r.Reason)
@@ -229,6 +251,7 @@ func decode(r audit.Record) Entry {
 	}
 	e.Kind, e.Verdict, e.Name, e.Rule, e.Reason = egress.Kind(d["kind"]), egress.Outcome(d["verdict"]), d["name"], d["rule"], d["reason"]
 	e.Method, e.Path, e.Intercepted = d["method"], d["path"], d["intercepted"] == "true"
+	e.Open = d["open"] == "true"
 	e.Addr, _ = netip.ParseAddr(d["address"])
 	e.Port, e.Status = uint16(number("port")), int(number("status"))
 	e.BytesUp, e.BytesDown, e.Duration = number("sent"), number("received"), time.Duration(number("duration"))

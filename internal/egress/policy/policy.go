@@ -32,6 +32,9 @@ type Policy struct {
 	names  map[string][]rule // by the name itself
 	below  map[string][]rule // by what stands behind "*."
 	ranges []rangeRule
+	// wide4 and wide6 are how many addresses the ranges have together, of IPv6
+	// networks of 64 bits.
+	wide4, wide6 uint64
 	// intercept names what is intercepted as if it were allowed; nil: nothing.
 	intercept *Policy
 	inTLS     bool // there are rules for some requests over TLS only
@@ -155,13 +158,9 @@ func (p *Policy) Name(name string) bool {
 	return false
 }
 
-// Cuts reports whether a connection to t that is open under the policy before
-// must end under the one after. Where requests are judged one by one before and
-// after, the next one is judged anew and the connection may stay.
-func Cuts(before, after *Policy, t Target) bool {
-	v := after.Connect(t)
-	return !v.Allow || v.SeeRequest && !before.Connect(t).SeeRequest
-}
+// Wide reports whether the ranges of a list are so many addresses together that it
+// is no list any more: more than four of the widest ranges.
+func (p *Policy) Wide() bool { return p.wide4 > 4<<(32-minBits4) || p.wide6 > 4<<(64-minBits6) }
 
 // outright judges what needs no rules.
 func (p *Policy) outright(t Target) (v Verdict, done bool) {

@@ -92,8 +92,8 @@ func TestModes(t *testing.T) {
 		if v := p.Request(target, "https", "GET", "/"); v.Allow || v.Reason == "" {
 			t.Errorf("%s: Request: %+v", what, v)
 		}
-		if p.Name("a.test") || !policy.Cuts(full, p, target) {
-			t.Errorf("%s: resolves, or keeps a connection", what)
+		if p.Name("a.test") {
+			t.Errorf("%s: resolves", what)
 		}
 		if what != "empty list" && p.Mode() != policy.None {
 			t.Errorf("%s: mode %q", what, p.Mode())
@@ -254,15 +254,19 @@ func TestB142_Names(t *testing.T) {
 	}
 }
 
-func TestCuts(t *testing.T) {
-	a, none, requests := compile(t, "a.test"), compile(t), compile(t, "GET a.test/x")
-	target := policy.Target{Name: "a.test", Port: 443}
-	for i, c := range []struct {
-		before, after *policy.Policy
-		cut           bool
-	}{{a, a, false}, {none, a, false}, {a, none, true}, {a, requests, true}, {requests, a, false}, {requests, compile(t, "PUT a.test"), false}, {a, compile(t, "a.test:80"), true}, {a, nil, true}} {
-		if policy.Cuts(c.before, c.after, target) != c.cut {
-			t.Errorf("case %d: want %v", i, c.cut)
+// TestWide: ranges may be as wide as four of the widest, all together.
+func TestWide(t *testing.T) {
+	four := []string{"10.0.0.0/8", "11.0.0.0/8", "12.0.0.0/8", "13.0.0.0/8"}
+	six := []string{"2000::/16", "2001::/16", "2002::/16", "2003::/16"}
+	for _, row := range []struct {
+		list []string
+		wide bool
+	}{
+		{nil, false}, {four, false}, {append(slices.Clone(six), four...), false}, {append(slices.Clone(four), "192.0.2.1"), true},
+		{append(slices.Clone(six), "2a00:1::/64"), true}, {append(slices.Clone(six), "::1", "*.a.test", "a.test"), true},
+	} {
+		if p := compile(t, row.list...); p.Wide() != row.wide {
+			t.Errorf("%q: %v", row.list, p.Wide())
 		}
 	}
 }

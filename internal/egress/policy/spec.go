@@ -95,6 +95,11 @@ func (p *Policy) addHost(text, before string) error {
 	switch {
 	case e.prefix.IsValid():
 		p.ranges = append(p.ranges, rangeRule{e.prefix, r})
+		if bits := e.prefix.Bits(); e.prefix.Addr().Is4() {
+			p.wide4 += 1 << (32 - bits)
+		} else {
+			p.wide6 += 1 << max(64-bits, 0)
+		}
 	case e.below:
 		p.below[e.name] = append(p.below[e.name], r)
 	default:

@@ -25,7 +25,7 @@ func proxyEnv(asked []string) []string {
 	}
 	at := agent.ProxyAddr
 	url := "http://" + at.String()
-	no := "localhost,127.0.0.1,127.0.0.0/8,::1"
+	no := "localhost,127.0.0.1,127.0.0.0/8,::1,[::1]" // Python compares it as it stands in a URL
 	if name, err := os.Hostname(); err == nil && name != "" {
 		no += "," + name
 	}

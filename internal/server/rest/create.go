@@ -61,9 +61,10 @@ func (a *API) createSandbox(ctx context.Context, c sandbox.Caller, in *createInp
 		sb, err = a.Sandboxes.Create(ctx, c, r, in.Key)
 		err = notCreated(ctx, err, in.Body.Image)
 	}
-	a.recordOn(ctx, c, audit.Create, sb.UID, err, map[string]string{
-		"image": r.Image, "name": r.Name, "network": string(r.Network.Mode), "allow": strings.Join(r.Network.Allow, " "), "intercept": strings.Join(r.Network.Intercept, " "),
-	})
+	details := map[string]string{"image": r.Image, "name": r.Name, "network": string(r.Network.Mode)}
+	addList(details, "allow", r.Network.Allow)
+	addList(details, "intercept", r.Network.Intercept)
+	a.recordOn(ctx, c, audit.Create, sb.UID, err, details)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -67,7 +68,7 @@ func start(t testing.TB) *world {
 	t.Cleanup(func() { w.audit.Close() })
 	s := server.New(server.Options{Gate: gate, Origins: gate.Origins(), Recorder: w.audit})
 	w.router = s.Router()
-	conns, err := journal.Open(t.TempDir(), audit.Options{})
+	conns, err := journal.Open(t.TempDir(), audit.Options{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

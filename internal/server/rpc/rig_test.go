@@ -142,6 +142,7 @@ func (outside) Default() sandbox.Network                           { return sand
 func (outside) Open(string, string, sandbox.Network) client.Tunnel { return nil }
 func (outside) Set(string, sandbox.Network, bool) error            { return nil }
 func (outside) Shut(string)                                        {}
+func (outside) ProxyURL(*sandbox.Sandbox, bool) (string, error)    { return "", nil }
 func (outside) Requests(string) []sandbox.NetworkRequest           { return nil }
 func (outside) Dismiss(string, string) error                       { return nil }
 func (outside) Transferred(string) (out, in int64)                 { return 0, 0 }

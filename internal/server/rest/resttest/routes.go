@@ -19,7 +19,8 @@ var Elsewhere = map[string]string{
 	"DELETE /api/v1/images/{ref...}": "admins", "POST /api/v1/images/pull": "admins",
 	"GET /api/v1/keys": "admins", "POST /api/v1/keys": "admins", "DELETE /api/v1/keys/{id}": "admins",
 	"GET /api/v1/sandboxes": "TestTEN03", "POST /api/v1/sandboxes": "TestTEN06", "GET /api/v1/audit": "TestTEN03",
-	"GET /api/v1/secrets": "absent", "POST /api/v1/secrets": "absent", "DELETE /api/v1/secrets/{name}": "absent",
+	"GET /api/v1/network/requests": "admins",
+	"GET /api/v1/secrets":          "absent", "POST /api/v1/secrets": "absent", "DELETE /api/v1/secrets/{name}": "absent",
 	"GET /api/v1/volumes": volumes, "POST /api/v1/volumes": volumes, "GET /api/v1/volumes/{name}": volumes, "DELETE /api/v1/volumes/{name}": volumes,
 	"GET /api/v1/volumes/{name}/archive": volumes, "PUT /api/v1/volumes/{name}/archive": volumes,
 }
@@ -42,6 +43,7 @@ func json(body string) Request { return Request{Type: "application/json", Body: 
 var InSandbox = map[string]Request{
 	"GET ": {}, "PATCH ": json(`{"labels":{"a":"taken"}}`), "DELETE ": {}, "POST /start": {}, "POST /stop": {},
 	"GET /stats": {}, "GET /isolation": {}, "GET /events": {}, "GET /network": {}, "PUT /network": json(`{"allow":["taken.example"]}`), "GET /network/log": {},
+	"PATCH /network":                   json(`{"add":["taken.example"]}`),
 	"POST /network/requests/{request}": json(`{"decision":"allow"}`),
 	"POST /packages/pip":               json(`{"packages":["taken"]}`), "POST /packages/npm": json(`{"packages":["taken"]}`), "POST /packages/apt": json(`{"packages":["taken"]}`),
 	"POST /execute": json(`{"command":"echo taken >taken"}`), "POST /execute/stream": json(`{"command":"echo taken >taken"}`),
@@ -62,8 +64,11 @@ var InSandbox = map[string]Request{
 	},
 }
 
-// Of returns the request for a route about one sandbox.
+// Of returns the request for a route about one sandbox, of either REST door.
 func Of(pattern string) (r Request, ok bool) {
+	if r, ok = InProject[pattern]; ok {
+		return r, true
+	}
 	method, path, _ := strings.Cut(pattern, " ")
 	rest, ok := strings.CutPrefix(path, Prefix)
 	if ok {
@@ -76,7 +81,7 @@ func Of(pattern string) (r Request, ok bool) {
 // things in it.
 func (r Request) Target(pattern, id, exec, session string) string {
 	_, path, _ := strings.Cut(pattern, " ")
-	target := strings.NewReplacer("{id}", id, "{exec}", exec, "{port}", "80", "{request}", "1", "{name}", session, "{ref...}", "x", "{ref}", "x").Replace(path)
+	target := strings.NewReplacer("{id}", id, "{exec}", exec, "{port}", "80", "{request}", "1", "{name}", session, "{$}", "", "{ref...}", "x", "{ref}", "x").Replace(path)
 	if r.Query != "" {
 		target += "?" + r.Query
 	}
