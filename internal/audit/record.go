@@ -41,6 +41,7 @@ const (
 	Policy      Action = "policy" // of the network, of the service
 	Volume      Action = "volume" // made, removed
 	Image       Action = "image"  // pulled, removed
+	Secret      Action = "secret" // set, removed
 	KeyCreate   Action = "key_create"
 	KeyRevoke   Action = "key_revoke"
 	AuthRefused Action = "auth_refused"

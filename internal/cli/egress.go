@@ -113,7 +113,7 @@ func (a *App) egressPolicy() *cobra.Command {
 With --mode or --allow, set it: what it was before is gone.`,
 		Example: `  agentbox egress policy dev
   agentbox egress policy dev --allow python --allow '*.example.com'
-  agentbox egress policy dev --allow python --allow 'GET,HEAD https://api.example.com/v1/*'
+  agentbox egress policy dev --allow python --allow 'GET,HEAD api.example.com/v1/*'
   agentbox egress policy dev --allow api.example.com --intercept api.example.com
   agentbox egress policy dev --mode none`,
 		Args:              cobra.ExactArgs(1),
@@ -246,8 +246,8 @@ func (a *App) egressRequests() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "requests",
 		Short: "Show what sandboxes of all owners were denied and nobody decided on",
-		Long: `Show which hosts sandboxes of all owners were denied and nobody decided on since. It takes an
-admin's key, as agentbox egress allow and deny do with what is shown here.`,
+		Long: `Show which hosts sandboxes of all owners were denied and nobody decided on since. It takes
+an admin's key, as agentbox egress allow and deny do with what is shown here.`,
 		Example: "  agentbox egress requests\n  agentbox egress allow SANDBOX REQUEST",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

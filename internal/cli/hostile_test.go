@@ -88,7 +88,8 @@ func TestAnswersAreVisible(t *testing.T) {
 		"ports dev", "events dev", "events -f dev", "events -f --json dev", "audit", "audit --json", "sessions ls dev",
 		"key create", "key create --json", "key ls", "key ls -q",
 		"volume create v --json", "volume ls", "volume inspect v", "volume backup v", "volume restore v -",
-		"__complete get x", "__complete logs dev x", "__complete files cat dev x", "__complete cp x",
+		"secret ls", "secret ls -q",
+		"__complete get x", "__complete logs dev x", "__complete files cat dev x", "__complete cp x", "__complete secret rm x",
 	} {
 		got := call(t, "", strings.Fields(line)...)
 		if text := got.stdout + got.stderr; strings.ContainsFunc(strings.ReplaceAll(text, "\t", ""), acts) {

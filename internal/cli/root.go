@@ -87,7 +87,7 @@ What "run" makes is in "agentbox ps", what the server has in "agentbox ls".`,
 		"where images and sandboxes are kept (AGENTBOX_DATA_DIR; default /var/lib/agentbox, or $XDG_DATA_HOME/agentbox for an ordinary user)")
 	root.PersistentFlags().Lookup("data-dir").DefValue = "" // the text above tells it
 	addGroup(root, "Sandboxes for one command, without a server", a.runCommand(), a.psCommand())
-	ofServer := append(a.sandboxCommands(), a.cpCommand(), a.volumeCommand(), a.installCommand(), a.egressCommand(), a.keyCommand())
+	ofServer := append(a.sandboxCommands(), a.cpCommand(), a.volumeCommand(), a.installCommand(), a.egressCommand(), a.secretCommand(), a.keyCommand())
 	for _, c := range ofServer {
 		serverFlags(c)
 	}

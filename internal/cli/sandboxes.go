@@ -52,6 +52,7 @@ type sandboxWish struct {
 	Lifetime    string            `json:"lifetime,omitempty"`
 	OnIdle      string            `json:"on_idle,omitempty"`
 	Volumes     []volumeWish      `json:"volumes,omitempty"`
+	Secrets     []string          `json:"secrets,omitempty"`
 	TenantID    string            `json:"tenant_id,omitempty"`
 	Network     *networkWish      `json:"network,omitempty"`
 }
@@ -115,6 +116,8 @@ server.`,
 	fl := cmd.Flags()
 	fl.StringArrayVarP(&env, "env", "e", nil, "set an environment variable, `NAME=VALUE`, or NAME to pass on this one's value (repeatable)")
 	fl.StringArrayVar(&volumes, "volume", nil, "a volume and where it is to be, `NAME:PATH[:ro]` (repeatable)")
+	fl.StringArrayVar(&n.Secrets, "secret", nil, "secret that its requests may have put in, by `NAME` (repeatable; see agentbox secret)")
+	_ = cmd.RegisterFlagCompletionFunc("secret", a.completeSecrets) // it is a flag
 	fl.StringVar(&out.Mode, "network", "", "none, allowlist or full (default: allowlist with --allow, else none)")
 	out.addAllow(cmd)
 	fl.BoolVar(&asJSON, "json", false, "print JSON")

@@ -28,6 +28,7 @@ type Config struct {
 	GRPC      GRPC      `key:"grpc" doc:"The door for gRPC, gRPC-Web and Connect. The one port serves it, too."`
 	Volumes   Volumes   `key:"volumes" doc:"Named volumes and the storage of tenants."`
 	Egress    Egress    `key:"egress" doc:"What sandboxes may reach of the network at most, and the log of what they reached."`
+	Secrets   Secrets   `key:"secrets" doc:"What owners keep for requests of their sandboxes, which never see it."`
 	Images    Images    `key:"images" doc:"Where images come from."`
 	Autocoder Autocoder `key:"autocoder" doc:"What clients and deployments that were made for autocoder rely on; see SANDBOXES.md."`
 	Audit     Audit     `key:"audit" doc:"The record of who did what."`
@@ -148,6 +149,12 @@ type Autocoder struct {
 	RootPass      string `key:"root_pass" secret:"true" doc:"Its password."`
 	APIKey        string `key:"api_key" secret:"true" doc:"The token. Empty: there is none."`
 	EnableMetrics bool   `key:"enable_metrics" default:"false" doc:"Serve /metrics of the main port without a key to all who reach it."`
+}
+
+// Secrets says how the secrets of owners are kept.
+type Secrets struct {
+	KeyFile  string `key:"key_file" doc:"File with the key that encrypts secrets: 64 hexadecimal digits, as openssl rand -hex 32 writes them; only its owner may read it (mode 0600). Older keys may stand on lines below it: what they encrypted is encrypted anew when the daemon starts. Empty: secrets.key in the data directory, made when it is needed."`
+	PerOwner int64  `key:"per_owner" default:"100" min:"1" doc:"Secrets of one owner."`
 }
 
 // Audit bounds the audit log.

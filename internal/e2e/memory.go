@@ -13,8 +13,9 @@ import (
 	"testing"
 )
 
-// InMemory reports whether the memory of a sandbox, its kernel's included, has
-// some bytes in it. It does not make the memory grow: holes are left out.
+// InMemory reports whether the memory of a sandbox, its kernel's included, or its
+// writable files have some bytes in them. It does not make the memory grow: holes
+// are left out.
 func InMemory(t testing.TB, id string, part []byte) bool {
 	t.Helper()
 	s := memorySearch{part: part}
@@ -35,13 +36,13 @@ type memorySearch struct {
 	found  bool
 }
 
-// files searches the memory that programs in the sandbox have: files without a
-// name of the sandbox's process.
+// files searches the memory that programs in the sandbox have, and their files:
+// both are files without a name of the sandbox's process.
 func (s *memorySearch) files(dir string) {
 	fds, _ := os.ReadDir(filepath.Join(dir, "fd")) // a process may have ended
 	for _, fd := range fds {
 		path := filepath.Join(dir, "fd", fd.Name())
-		if to, err := os.Readlink(path); err != nil || !strings.HasPrefix(to, "/memfd:") {
+		if to, err := os.Readlink(path); err != nil || !strings.HasSuffix(to, " (deleted)") {
 			continue
 		}
 		f, err := os.Open(path)

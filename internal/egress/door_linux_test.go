@@ -134,7 +134,7 @@ func TestJ12_NetworkNamespaces(t *testing.T) {
 	}()
 	network := allowing("allowed.test", "allowed.test:2222")
 	begin := func(uid string, addr netip.Prefix) {
-		g.Open(uid, "o", network)
+		g.Open(&sandbox.Sandbox{UID: uid, Owner: "o", Network: network})
 		if err := g.Register(uid, []netip.Addr{addr.Addr()}); err != nil {
 			t.Fatal(err)
 		}

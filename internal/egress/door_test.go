@@ -140,8 +140,8 @@ func TestRegister(t *testing.T) {
 	if err := g.Register("a", []netip.Addr{addr("192.0.2.1")}); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("a sandbox that has no way: %v", err)
 	}
-	g.Open("a", "o", allowing("allowed.test"))
-	g.Open("b", "o", allowing("allowed.test"))
+	g.Open(&sandbox.Sandbox{UID: "a", Owner: "o", Network: allowing("allowed.test")})
+	g.Open(&sandbox.Sandbox{UID: "b", Owner: "o", Network: allowing("allowed.test")})
 	for _, c := range []struct {
 		uid   string
 		addrs []string

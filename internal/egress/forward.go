@@ -29,10 +29,14 @@ func (w *web) forward(req *http.Request, t policy.Target) bool {
 		return w.refuse(f, req, r)
 	}
 	x := &exchange{web: w, f: f, req: req, old: !req.ProtoAtLeast(1, 1)}
+	h, r := x.head()
+	if r != nil {
+		return w.refuse(f, req, r)
+	}
 	x.body = newRequestBody(x)
 	x.gone = &watcher{web: w, cancel: f.cancel}
 	defer context.AfterFunc(ctx, func() { abort(w.client.conn.Conn) })()
-	resp, err := w.roundTripper().RoundTrip(x.outgoing(ctx))
+	resp, err := w.roundTripper().RoundTrip(x.outgoing(ctx, h))
 	defer x.count()
 	if err != nil {
 		return x.failed(ctx, err)
@@ -73,6 +77,7 @@ type exchange struct {
 	old  bool // of HTTP/1.0
 	body *requestBody
 	gone *watcher
+	hide *scrubber // what the answer must not show; nil: nothing
 
 	up       *upstream // the connection that carried it; nil before there is one
 	up0, dn0 int64     // what it had carried before
@@ -80,9 +85,9 @@ type exchange struct {
 
 type flowKey struct{}
 
-// outgoing is the request as the server gets it.
-func (x *exchange) outgoing(ctx context.Context) *http.Request {
-	req, h := x.req, x.req.Header.Clone()
+// head is the header of the request as the server gets it.
+func (x *exchange) head() (http.Header, *refusal) {
+	h := x.req.Header.Clone()
 	upgrade, trailers := wantsWebSocket(h) && !x.old, hasToken(h["Te"], "trailers")
 	dropHops(h)
 	if upgrade {
@@ -94,9 +99,24 @@ func (x *exchange) outgoing(ctx context.Context) *http.Request {
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = []string{""} // or net/http would send its own
 	}
-	if x.scheme == "https" && x.p.o.Secrets != nil {
-		x.p.o.Secrets.Inject(x.s, x.f.target.Host(), h)
+	if x.scheme != "https" || x.p.o.Secrets == nil {
+		return h, nil
 	}
+	hide, err := x.p.o.Secrets.Inject(x.s, x.f.target, h)
+	if err != nil {
+		return nil, &refusal{status: http.StatusBadGateway, code: CodeSecret, text: "Proxy error: " + err.Error()}
+	}
+	if x.hide = newScrubber(hide); x.hide != nil {
+		// What is compressed can't be searched.
+		h["Accept-Encoding"] = []string{"identity"}
+		h.Del("Sec-Websocket-Extensions")
+	}
+	return h, nil
+}
+
+// outgoing is the request as the server gets it.
+func (x *exchange) outgoing(ctx context.Context, h http.Header) *http.Request {
+	req := x.req
 	out := &http.Request{
 		Method: req.Method, Header: h, Host: hostOf(x.f.target, x.scheme), ProtoMajor: 1, ProtoMinor: 1,
 		URL: &url.URL{
@@ -236,6 +256,7 @@ func (x *exchange) interim(code int, h textproto.MIMEHeader) error {
 	}
 	head := http.Header(h).Clone()
 	dropHops(head)
+	x.hide.header(head)
 	return x.writeInterim(code, head)
 }
 
@@ -255,11 +276,15 @@ func (w *web) writeInterim(code int, h http.Header) error {
 // request.
 func (x *exchange) answer(ctx context.Context, resp *http.Response) bool {
 	x.gone.answered()
+	x.hide.answer(resp)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return x.upgraded(ctx, resp)
 	}
 	keep := !x.req.Close && !x.old && x.body.atEnd()
 	bodiless := x.req.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
+	if x.hide != nil && !bodiless && encoded(resp.Header) {
+		return x.refuseEncoded()
+	}
 	chunked := !bodiless && resp.ContentLength < 0 && !x.old
 	if err := x.writeHead(resp, bodiless, chunked, keep); err != nil {
 		return x.cutOff(ctx, err)
@@ -327,11 +352,8 @@ func (x *exchange) copyBody(resp *http.Response, chunked bool) error {
 	defer buffers.Put(buf)
 	for {
 		n, err := resp.Body.Read(buf[:])
-		if n > 0 {
-			if _, err := to.Write(buf[:n]); err != nil {
-				return err
-			}
-			if err := x.w.Flush(); err != nil {
+		if part := x.hide.next(buf[:n]); len(part) > 0 {
+			if err := x.pass(to, part); err != nil {
 				return err
 			}
 		}
@@ -344,13 +366,26 @@ func (x *exchange) copyBody(resp *http.Response, chunked bool) error {
 	}
 }
 
+func (x *exchange) pass(to io.Writer, part []byte) error {
+	if _, err := to.Write(part); err != nil {
+		return err
+	}
+	return x.w.Flush()
+}
+
 func (x *exchange) endBody(resp *http.Response, to io.Writer, chunked bool) error {
+	if rest := x.hide.rest(); len(rest) > 0 {
+		if err := x.pass(to, rest); err != nil {
+			return err
+		}
+	}
 	if !chunked {
 		return nil
 	}
 	if err := to.(io.Closer).Close(); err != nil {
 		return err
 	}
+	x.hide.header(resp.Trailer)
 	_ = resp.Trailer.Write(x.w) // errors stay in the writer
 	_, _ = x.w.WriteString("\r\n")
 	return x.w.Flush()

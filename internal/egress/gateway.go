@@ -95,8 +95,9 @@ func (g *Gateway) compile(n sandbox.Network) (*policy.Policy, error) {
 // Open gives a sandbox its way out. One that it has goes on, under the network
 // that it is to have now. What the operator does not allow any more, allows
 // nothing.
-func (g *Gateway) Open(uid, owner string, n sandbox.Network) *Way {
-	p, err := g.compile(n)
+func (g *Gateway) Open(sb *sandbox.Sandbox) *Way {
+	uid := sb.UID
+	p, err := g.compile(sb.Network)
 	if err != nil {
 		g.o.Log.Warn("a sandbox's network is not allowed any more and leads nowhere", "sandbox", uid, "error", err)
 	}
@@ -104,7 +105,7 @@ func (g *Gateway) Open(uid, owner string, n sandbox.Network) *Way {
 	defer g.mu.Unlock()
 	w := g.ways[uid]
 	if w == nil {
-		w = &Way{proxy: g.o.Proxy, session: NewSession(SessionOptions{Sandbox: uid, Owner: owner, Policy: p, Limits: g.o.Limits})}
+		w = &Way{proxy: g.o.Proxy, session: NewSession(SessionOptions{Sandbox: uid, Owner: sb.Owner, Policy: p, Limits: g.o.Limits, Secrets: sb.Secrets})}
 		g.ways[uid] = w
 	} else {
 		w.session.SetPolicy(p, false)
@@ -203,14 +204,15 @@ func (g *Gateway) Transferred(uid string) (out, in int64) {
 
 // Trust are the certificates, DER, that a sandbox's programs are to trust besides
 // its image's.
-func (g *Gateway) Trust(uid string, n sandbox.Network) [][]byte {
-	p, err := g.compile(n)
-	if err != nil || g.o.Authorities == nil || !p.Intercepts() {
+func (g *Gateway) Trust(sb *sandbox.Sandbox) [][]byte {
+	p, err := g.compile(sb.Network)
+	sees := p.Intercepts() || sb.Network.On() && len(sb.Secrets) > 0
+	if err != nil || g.o.Authorities == nil || !sees {
 		return g.o.Trust
 	}
-	own, err := g.o.Authorities.Authority(uid)
+	own, err := g.o.Authorities.Authority(sb.UID)
 	if err != nil {
-		g.o.Log.Warn("a sandbox has no authority: its programs refuse intercepted connections", "sandbox", uid, "error", err)
+		g.o.Log.Warn("a sandbox has no authority: its programs refuse intercepted connections", "sandbox", sb.UID, "error", err)
 		return g.o.Trust
 	}
 	return append(slices.Clip(g.o.Trust), own)

@@ -23,14 +23,18 @@ func (l *lab) gateway(full bool) *egress.Gateway {
 
 func allowing(hosts ...string) sandbox.Network { return sandbox.Network{Allow: hosts} }
 
+func boxWith(n sandbox.Network) *sandbox.Sandbox {
+	return &sandbox.Sandbox{UID: "a", Owner: "o", Network: n}
+}
+
 // TestGateway: a sandbox has one way, whose network changes; what it was denied is
 // asked of the gateway, and with the sandbox all of it ends.
 func TestGateway(t *testing.T) {
 	l := newLab(t)
 	l.serve(allowedAddr, 2222, echo)
 	g := l.gateway(false)
-	way := g.Open("a", "o", allowing("allowed.test:2222"))
-	if again := g.Open("a", "o", allowing("allowed.test:2222")); again != way {
+	way := g.Open(boxWith(allowing("allowed.test:2222")))
+	if again := g.Open(boxWith(allowing("allowed.test:2222"))); again != way {
 		t.Error("a second way of the same sandbox")
 	}
 	addr := l.accept(func(ctx context.Context, c net.Conn) { way.Proxy(ctx, c) })
@@ -115,7 +119,7 @@ func TestGatewayBounds(t *testing.T) {
 		t.Errorf("ranges that are nearly everything: %v; where full is allowed: %v", err, open.Check(wide))
 	}
 	for g, want := range map[*egress.Gateway]int{open: 200, narrow: 403} {
-		way := g.Open("a", "o", full) // as it was recorded under another configuration
+		way := g.Open(boxWith(full)) // as it was recorded under another configuration
 		addr := l.accept(func(ctx context.Context, c net.Conn) { way.Proxy(ctx, c) })
 		if resp, _ := connectTo(t, addr).ask("CONNECT allowed.test:2222 HTTP/1.1\r\n\r\n"); resp.StatusCode != want {
 			t.Errorf("%s, want %d", resp.Status, want)
@@ -149,7 +153,7 @@ func TestGatewayDoesNotWait(t *testing.T) {
 		_, _ = io.Copy(io.Discard, c)
 	})
 	g := l.gateway(false)
-	way := g.Open("a", "o", allowing("allowed.test:2222"))
+	way := g.Open(boxWith(allowing("allowed.test:2222")))
 	near, far := net.Pipe()
 	defer near.Close()
 	c := &stuck{Conn: far, writing: make(chan struct{}), released: make(chan struct{})}

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -48,11 +49,23 @@ func (l *lab) intercepted(allow ...string) *egress.Session {
 // vault puts the secret in place of what the sandbox has of it.
 type vault struct{}
 
-func (vault) Inject(s *egress.Session, host string, h http.Header) {
-	if host == "allowed.test" && h.Get("X-Key") == "placeholder-"+s.Sandbox() {
-		h.Set("X-Key", "secret")
+func (vault) Wants(_ *egress.Session, t policy.Target) bool { return t.Host() == "allowed.test" }
+
+func (v vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide []string, err error) {
+	switch h.Get("X-Key") {
+	case "broken":
+		return nil, errors.New("secret X: broken")
+	case "placeholder-" + s.Sandbox():
+		if v.Wants(s, t) {
+			h.Set("X-Key", secret)
+			hide = []string{secret}
+		}
 	}
+	return hide, nil
 }
+
+// secret is what the vault has.
+const secret = "sk-secret-value"
 
 func interceptingLab(t *testing.T) (*lab, *authority) {
 	l := newLab(t)
@@ -63,6 +76,8 @@ func interceptingLab(t *testing.T) (*lab, *authority) {
 	m.HandleFunc("/key", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Method+" "+r.Header.Get("X-Key"))
 	})
+	m.HandleFunc("/length", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, len(r.Header.Get("X-Key"))) })
+	m.HandleFunc("/repeat", repeatKey)
 	l.web(allowedAddr, 443, m, "allowed.test", "direct.test")
 	l.web(allowedAddr, 80, m)
 	l.name("direct.test", allowedAddr)
@@ -106,8 +121,11 @@ func TestSecretsGoToTheServerOnly(t *testing.T) {
 		b, _ := io.ReadAll(resp.Body)
 		return resp.StatusCode, string(b)
 	}
-	if _, body := ask("GET", "https://allowed.test/key"); body != "GET secret" {
+	if _, body := ask("GET", "https://allowed.test/length"); body != "15" {
 		t.Errorf("over TLS: %q", body)
+	}
+	if _, body := ask("GET", "https://allowed.test/key"); body != "GET "+strings.Repeat("*", len(secret)) {
+		t.Errorf("repeated by the server: %q", body)
 	}
 	if _, body := ask("GET", "http://allowed.test/key"); body != "GET placeholder-s1" {
 		t.Errorf("in clear: %q", body)

@@ -26,11 +26,16 @@ type Interceptor interface {
 	Certificate(s *Session, host string) (*tls.Certificate, error)
 }
 
-// Injector puts secrets into the header of a request to a host, in place of what
-// the sandbox has of them. It is asked for intercepted requests only, so that no
-// secret goes over the network in clear.
+// Injector puts secrets into the header of a request to a target, in place of
+// what the sandbox has of them. It is asked for intercepted requests only, so that
+// no secret goes over the network in clear.
 type Injector interface {
-	Inject(s *Session, host string, h http.Header)
+	// Wants reports whether requests of the sandbox to a target may have one put in,
+	// and so must be seen.
+	Wants(s *Session, t policy.Target) bool
+	// Inject returns what the answer must not show: nothing if nothing was put in.
+	// With an error, whose text is for the sandbox, the request is not sent.
+	Inject(s *Session, t policy.Target, h http.Header) (hide []string, err error)
 }
 
 // Verifier checks tokens, see [token.Keys].

@@ -42,6 +42,7 @@ const (
 	CodeHello        Code = "bad_client_hello"     // the beginning of TLS can't be read
 	CodeHostHeader   Code = "host_mismatch"        // Host is another one than was asked for
 	CodeMintFailed   Code = "interception_failed"  // no certificate for the host, or the client does not take it
+	CodeSecret       Code = "secret_failed"        // a secret can't be put in, or the answer can't be searched for it
 	CodeCut          Code = "policy_changed"       // it was open when the policy changed
 	CodeAborted      Code = "aborted"              // the client went away
 	CodeIdle         Code = "idle"                 // no byte for too long

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"agentbox/internal/egress/policy"
+	"agentbox/internal/sandbox"
 )
 
 // SessionOptions of a sandbox.
@@ -17,7 +18,9 @@ type SessionOptions struct {
 	// also what its tokens name.
 	Sandbox, Owner string
 	Policy         *policy.Policy // nil allows nothing
-	Limits         Limits
+	// Secrets that may be put into its requests.
+	Secrets []sandbox.SecretUse
+	Limits  Limits
 }
 
 // Session is what the proxy knows of one live sandbox: its policy, which may
@@ -59,6 +62,12 @@ func NewSession(o SessionOptions) *Session {
 
 // Sandbox is the one of SessionOptions.
 func (s *Session) Sandbox() string { return s.o.Sandbox }
+
+// Owner is the one of SessionOptions.
+func (s *Session) Owner() string { return s.o.Owner }
+
+// Secrets are those of SessionOptions; they must not be changed.
+func (s *Session) Secrets() []sandbox.SecretUse { return s.o.Secrets }
 
 // Policy is the one in force.
 func (s *Session) Policy() *policy.Policy { return s.policy.Load() }

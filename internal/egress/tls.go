@@ -42,7 +42,9 @@ func (t *tunnel) serveTLS(ctx context.Context) *refusal {
 }
 
 // wanted reports whether the requests on the connection are to be seen.
-func (t *tunnel) wanted() bool { return t.s.Policy().Intercept(t.f.target) }
+func (t *tunnel) wanted() bool {
+	return t.s.Policy().Intercept(t.f.target) || t.p.o.Secrets != nil && t.p.o.Secrets.Wants(t.s, t.f.target)
+}
 
 // refuseTLS tells the client, in its protocol, that access is denied.
 func (t *tunnel) refuseTLS(r *refusal) *refusal {

@@ -119,7 +119,7 @@ func (b *box) snapshot() sandbox.Sandbox {
 	sb := b.rec
 	sb.Labels = maps.Clone(sb.Labels)
 	sb.Env, sb.Aliases, sb.Ports = slices.Clone(sb.Env), slices.Clone(sb.Aliases), slices.Clone(sb.Ports)
-	sb.Volumes = slices.Clone(sb.Volumes)
+	sb.Volumes, sb.Secrets = slices.Clone(sb.Volumes), slices.Clone(sb.Secrets)
 	sb.Require, sb.NotEnforced = slices.Clone(sb.Require), slices.Clone(sb.NotEnforced)
 	if !b.used.IsZero() {
 		sb.LastActivity = b.used.UTC()

@@ -46,6 +46,9 @@ func (m *Manager) create(ctx context.Context, c sandbox.Caller, r sandbox.Create
 		return none, err
 	}
 	p, err := m.plan(r)
+	if err == nil {
+		err = m.giveSecrets(c.Owner, r.Secrets, &p)
+	}
 	if err != nil {
 		return none, err
 	}
@@ -152,7 +155,7 @@ func record(c sandbox.Caller, r sandbox.CreateRequest, p plan) sandbox.Sandbox {
 	rec := sandbox.Sandbox{
 		UID: uid, Short: ids.Short(uid), Label: newLabel(), Name: r.Name, Aliases: r.Aliases, Owner: c.Owner,
 		Status: sandbox.Creating, Image: p.Image, User: p.User, Workdir: p.Workdir, Env: p.Env, Labels: maps.Clone(r.Labels),
-		Volumes: slices.Clone(r.Volumes), Tenant: r.Tenant, Storage: p.storage, Ports: slices.Clone(r.Ports), Limits: p.Limits, Require: p.Require, Network: p.network, OnIdle: p.onIdle, KeepStopped: r.KeepStopped, KeepFailed: r.KeepFailed, IdleTimeout: p.idle, Lifetime: p.lifetime,
+		Volumes: slices.Clone(r.Volumes), Tenant: r.Tenant, Storage: p.storage, Ports: slices.Clone(r.Ports), Limits: p.Limits, Require: p.Require, Network: p.network, Secrets: p.secrets, OnIdle: p.onIdle, KeepStopped: r.KeepStopped, KeepFailed: r.KeepFailed, IdleTimeout: p.idle, Lifetime: p.lifetime,
 		Created: t, LastActivity: t, Epoch: 1,
 	}
 	if p.lifetime != sandbox.Never {

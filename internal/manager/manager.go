@@ -78,6 +78,8 @@ type Options struct {
 	Policy  Policy
 	// Egress is the way to the network. Nil: there is none.
 	Egress Egress
+	// Secrets may be given to sandboxes. Nil: there are none.
+	Secrets Secrets
 	// Memory tells how much memory the host can still give and how much it has,
 	// in bytes. Nil: nobody is refused for it.
 	Memory func() (available, total int64, err error)

@@ -25,8 +25,9 @@ type Egress interface {
 	Default() sandbox.Network
 	// Check refuses a network that can't be had.
 	Check(n sandbox.Network) error
-	// Open gives a sandbox its way out. One that it has goes on, under n.
-	Open(uid, owner string, n sandbox.Network) client.Tunnel
+	// Open gives a sandbox its way out. One that it has goes on, under the network
+	// that it has now.
+	Open(sb *sandbox.Sandbox) client.Tunnel
 	// Set changes what a sandbox that has a way may reach. With cut, connections
 	// end that are not allowed any more.
 	Set(uid string, n sandbox.Network, cut bool) error
@@ -47,7 +48,7 @@ type Egress interface {
 	Transferred(uid string) (out, in int64)
 	// Trust are the certificates, DER, that a sandbox's programs are to trust
 	// besides its image's.
-	Trust(uid string, n sandbox.Network) [][]byte
+	Trust(sb *sandbox.Sandbox) [][]byte
 }
 
 // noEgress is a server whose sandboxes have no network.
@@ -59,15 +60,15 @@ func (noEgress) Check(n sandbox.Network) error {
 	}
 	return nil
 }
-func (noEgress) Default() sandbox.Network                           { return sandbox.Network{Mode: sandbox.NetworkFull} }
-func (noEgress) Open(string, string, sandbox.Network) client.Tunnel { return nil }
-func (noEgress) Set(string, sandbox.Network, bool) error            { return nil }
-func (noEgress) Shut(string)                                        {}
-func (noEgress) Register(string, []netip.Addr) error                { return nil }
-func (noEgress) Requests(string) []sandbox.NetworkRequest           { return nil }
-func (noEgress) Dismiss(string, string) error                       { return errdefs.ErrNotFound }
-func (noEgress) Transferred(string) (out, in int64)                 { return 0, 0 }
-func (noEgress) Trust(string, sandbox.Network) [][]byte             { return nil }
+func (noEgress) Default() sandbox.Network                 { return sandbox.Network{Mode: sandbox.NetworkFull} }
+func (noEgress) Open(*sandbox.Sandbox) client.Tunnel      { return nil }
+func (noEgress) Set(string, sandbox.Network, bool) error  { return nil }
+func (noEgress) Shut(string)                              {}
+func (noEgress) Register(string, []netip.Addr) error      { return nil }
+func (noEgress) Requests(string) []sandbox.NetworkRequest { return nil }
+func (noEgress) Dismiss(string, string) error             { return errdefs.ErrNotFound }
+func (noEgress) Transferred(string) (out, in int64)       { return 0, 0 }
+func (noEgress) Trust(*sandbox.Sandbox) [][]byte          { return nil }
 func (noEgress) ProxyURL(*sandbox.Sandbox, bool) (string, error) {
 	return "", errdefs.ErrNotImplemented
 }
@@ -95,7 +96,7 @@ func (m *Manager) wayOut(sb *sandbox.Sandbox) client.Tunnel {
 	if !sb.Network.On() {
 		return nil
 	}
-	return m.opts.Egress.Open(sb.UID, sb.Owner, sb.Network)
+	return m.opts.Egress.Open(sb)
 }
 
 // register lets a sandbox that runs with a network of its own reach the proxy from
@@ -207,7 +208,7 @@ func (m *Manager) more(before, after *sandbox.Sandbox) bool {
 }
 
 // trust are the certificates that a sandbox's programs are to trust.
-func (m *Manager) trust(sb *sandbox.Sandbox) [][]byte { return m.opts.Egress.Trust(sb.UID, sb.Network) }
+func (m *Manager) trust(sb *sandbox.Sandbox) [][]byte { return m.opts.Egress.Trust(sb) }
 
 // applyNetwork lets the recorded network of a sandbox hold. The caller holds b.op.
 func (m *Manager) applyNetwork(ctx context.Context, b *box, before sandbox.Network, cut bool) error {
@@ -218,7 +219,9 @@ func (m *Manager) applyNetwork(ctx context.Context, b *box, before sandbox.Netwo
 	if err := m.opts.Egress.Set(sb.UID, sb.Network, cut || !sb.Network.On()); err != nil {
 		return err
 	}
-	if before.On() == sb.Network.On() && before.Resolver == sb.Network.Resolver && slices.EqualFunc(m.opts.Egress.Trust(sb.UID, before), m.trust(&sb), bytes.Equal) {
+	was := sb
+	was.Network = before
+	if before.On() == sb.Network.On() && before.Resolver == sb.Network.Resolver && slices.EqualFunc(m.trust(&was), m.trust(&sb), bytes.Equal) {
 		return nil
 	}
 	if err := m.inform(ctx, b); err != nil {

@@ -29,7 +29,7 @@ type gateway struct {
 func (g *gateway) Check(sandbox.Network) error              { return nil }
 func (g *gateway) Set(string, sandbox.Network, bool) error  { return nil }
 func (g *gateway) Requests(string) []sandbox.NetworkRequest { return nil }
-func (g *gateway) Trust(string, sandbox.Network) [][]byte   { return nil }
+func (g *gateway) Trust(*sandbox.Sandbox) [][]byte          { return nil }
 func (g *gateway) Transferred(string) (out, in int64)       { return 0, 0 }
 func (g *gateway) ProxyURL(sb *sandbox.Sandbox, own bool) (string, error) {
 	if own {
@@ -38,10 +38,10 @@ func (g *gateway) ProxyURL(sb *sandbox.Sandbox, own bool) (string, error) {
 	return "http://tunnel/" + sb.UID, nil
 }
 
-func (g *gateway) Open(uid, _ string, _ sandbox.Network) client.Tunnel {
+func (g *gateway) Open(sb *sandbox.Sandbox) client.Tunnel {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.open[uid] = true
+	g.open[sb.UID] = true
 	return nil
 }
 

@@ -165,6 +165,7 @@ type plan struct {
 	onIdle         sandbox.OnIdle
 	storage        bool // the tenant's
 	network        sandbox.Network
+	secrets        []sandbox.SecretUse
 }
 
 func (m *Manager) plan(r sandbox.CreateRequest) (plan, error) {

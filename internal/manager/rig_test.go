@@ -39,8 +39,9 @@ type rig struct {
 	disk    disk
 	storage string // directory of tenants' storage
 	// egress is the daemon's; nil: none. wrap is around its back end.
-	egress manager.Egress
-	wrap   func(runtime.Runtime) runtime.Runtime
+	egress  manager.Egress
+	wrap    func(runtime.Runtime) runtime.Runtime
+	secrets manager.Secrets
 }
 
 // disk is what tests ask of *volume.Volumes, which only some systems have.
@@ -93,6 +94,9 @@ func (r *rig) tryOpen(before ...func(*life)) (*daemon, error) {
 	o.Egress = r.egress
 	if r.wrap != nil {
 		o.Runtime = r.wrap(o.Runtime)
+	}
+	if r.secrets != nil {
+		o.Secrets = r.secrets
 	}
 	if r.volumes != nil {
 		o.Volumes = &mortalVolumes{r.volumes(s), l}

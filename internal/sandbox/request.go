@@ -24,6 +24,9 @@ type CreateRequest struct {
 	Ports []Port
 	// Volumes of the owner that the sandbox sees.
 	Volumes []VolumeMount
+	// Secrets of the owner, by name, that requests of the sandbox may have put in.
+	// It sees a placeholder for each, in a variable of that name.
+	Secrets []string `json:",omitempty"` // requests of before there were any are compared
 	// Tenant names the storage within the owner's that the sandbox has on
 	// WorkspacePath and OutputsPath, where the server keeps such storage; else it
 	// is a word that is given back. Empty: none.
@@ -124,7 +127,7 @@ func (r *CreateRequest) Check() error {
 	}
 	return cmp.Or(
 		checkText("image", r.Image, maxImage), checkText("user", r.User, maxUser), checkText("workdir", r.Workdir, maxPath),
-		CheckLabels(r.Labels), checkEnv(r.Env), r.checkVolumes(),
+		CheckLabels(r.Labels), checkEnv(r.Env), r.checkVolumes(), r.checkSecrets(),
 	)
 }
 
@@ -184,6 +187,11 @@ func checkEnv(env []string) error {
 		return &InvalidError{Field: "env", Value: fmt.Sprintf("%d bytes", total), Allowed: "at most " + FormatSize(MaxEnvBytes) + " in all"}
 	}
 	return nil
+}
+
+func envName(e string) string {
+	name, _, _ := strings.Cut(e, "=")
+	return name
 }
 
 func checkText(field, s string, most int) error {

@@ -48,6 +48,8 @@ type Sandbox struct {
 
 	// Network is what the sandbox may reach. Its mode is set.
 	Network Network
+	// Secrets that it was given; Env has the placeholders.
+	Secrets []SecretUse
 
 	// Ports lead from the host's loopback interface into the sandbox while it
 	// runs.

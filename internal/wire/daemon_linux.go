@@ -25,6 +25,7 @@ import (
 	"agentbox/internal/egress"
 	"agentbox/internal/egress/dial"
 	"agentbox/internal/egress/journal"
+	"agentbox/internal/egress/vault"
 	"agentbox/internal/ids"
 	"agentbox/internal/image"
 	"agentbox/internal/manager"
@@ -67,6 +68,8 @@ type daemon struct {
 	server *server.Server
 	conns  *journal.Journal
 	out    *egress.Gateway
+
+	secrets *vault.Vault
 }
 
 // gcPercent is how much the heap may grow between two collections, unless GOGC
@@ -86,7 +89,7 @@ func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err 
 	defer func() { err = errors.Join(err, d.close()) }()
 	// The image comes last: making it takes minutes, and whoever set something
 	// wrong should hear so at once.
-	for _, open := range []func(context.Context) error{d.openData, d.tryAddress, d.openVolumes, d.openEgress, d.openSandboxes, d.openServer, d.ensureImage} {
+	for _, open := range []func(context.Context) error{d.openData, d.tryAddress, d.openVolumes, d.openSecrets, d.openEgress, d.openSandboxes, d.openServer, d.ensureImage} {
 		if err := open(ctx); err != nil {
 			return err
 		}
@@ -146,7 +149,7 @@ func (d *daemon) openSandboxes(ctx context.Context) (err error) {
 		return err
 	}
 	d.boxes, err = manager.Open(ctx, manager.Options{
-		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull, Dial: public.DialContext}, Store: d.store, Volumes: d.vols, Egress: tunnels{d.out}, Policy: allowed, Log: d.hooks.Log, Meter: d.meter,
+		Runtime: d.rt, Images: image.Fetcher{Store: d.images, Allow: d.cfg.Images.Allow, Pull: d.hooks.Pull, Dial: public.DialContext}, Store: d.store, Volumes: d.vols, Egress: tunnels{d.out}, Secrets: d.secrets, Policy: allowed, Log: d.hooks.Log, Meter: d.meter,
 		Memory: func() (available, total int64, err error) {
 			m := doctor.HostMemory()
 			return m.Available, m.Total, nil
@@ -194,7 +197,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 	d.server = server.New(opts)
 	s := d.cfg.Sandbox
 	rest.New(d.server.Router(), rest.Parts{
-		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull}, Volumes: d.vols, Networks: d.boxes, Connections: d.conns,
+		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull}, Volumes: d.vols, Networks: d.boxes, Connections: d.conns, Secrets: d.secrets,
 		Defaults: sandbox.Limits{Memory: s.Memory, CPUs: s.CPUs, Disk: s.Disk, Pids: s.Pids}, Draining: d.server.Draining(),
 	})
 	d.addSandboxes()

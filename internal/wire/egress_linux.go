@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"agentbox/internal/egress/journal"
 	"agentbox/internal/egress/mint"
 	"agentbox/internal/egress/token"
+	"agentbox/internal/egress/vault"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/telemetry"
@@ -25,8 +27,18 @@ import (
 const (
 	egressDir    = "egress"            // the log of connections
 	interceptKey = "intercept.key"     // what the authorities of sandboxes follow from
+	secretsKey   = "secrets.key"       // encrypts the secrets of owners
 	signingKeys  = "signing-keys.json" // of the tokens of sandboxes
 )
+
+// openSecrets opens what owners keep for requests of their sandboxes.
+func (d *daemon) openSecrets(ctx context.Context) (err error) {
+	c := &d.cfg.Secrets
+	d.secrets, err = vault.Open(ctx, vault.Options{
+		Records: d.store, KeyFile: cmp.Or(c.KeyFile, filepath.Join(d.cfg.DataDir, secretsKey)), Make: c.KeyFile == "", PerOwner: int(c.PerOwner), Log: d.hooks.Log,
+	})
+	return err
+}
 
 // openEgress opens the way of sandboxes to the network.
 func (d *daemon) openEgress(context.Context) (err error) {
@@ -54,7 +66,7 @@ func (d *daemon) openEgress(context.Context) (err error) {
 		return err
 	}
 	d.out = egress.NewGateway(egress.GatewayOptions{
-		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Intercept: m, Roots: roots, Tokens: keys}),
+		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Intercept: m, Secrets: d.secrets, Roots: roots, Tokens: keys}),
 		Full:  c.Full, Limits: limitsOf(c), Log: d.hooks.Log,
 		Trust: cabundle.Raw(bundle), Authorities: m, Keys: keys, Address: calledProxy(c),
 	})
@@ -122,6 +134,4 @@ func (r recorder) Record(rec egress.Record) {
 // tunnels are a gateway's ways as the guest channel knows them.
 type tunnels struct{ *egress.Gateway }
 
-func (t tunnels) Open(uid, owner string, n sandbox.Network) client.Tunnel {
-	return t.Gateway.Open(uid, owner, n)
-}
+func (t tunnels) Open(sb *sandbox.Sandbox) client.Tunnel { return t.Gateway.Open(sb) }

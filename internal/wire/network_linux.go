@@ -35,15 +35,13 @@ func Network(c *config.Egress, n sandbox.Network) (cli.Network, error) {
 	if err := out.Check(n); err != nil || !n.On() {
 		return nil, err
 	}
-	return &ownNetwork{Way: out.Open(ownName, "", n), trust: out.Trust(ownName, n), denials: seen, gateway: out}, nil
+	one := &sandbox.Sandbox{UID: "run", Network: n}
+	return &ownNetwork{Way: out.Open(one), trust: out.Trust(one), denials: seen, gateway: out}, nil
 }
 
 func limitsOf(c *config.Egress) egress.Limits {
 	return egress.Limits{Conns: int(c.Connections), BytesPerSecond: c.Rate, Bytes: c.Bytes}
 }
-
-// ownName is what the gateway calls the sandbox of this process.
-const ownName = "run"
 
 // ownNetwork is that of agentbox run.
 type ownNetwork struct {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"agentbox/internal/keyfile"
 )
 
 type signer = *ecdsa.PrivateKey
@@ -65,7 +67,7 @@ func deriveKey(secret []byte, sandbox string) (key signer, err error) {
 	const tries = 8
 	for n := range tries {
 		var number []byte
-		number, err = hkdf.Key(sha256.New, secret, nil, "agentbox interception key v1 "+strconv.Itoa(n)+" "+sandbox, keySize)
+		number, err = hkdf.Key(sha256.New, secret, nil, "agentbox interception key v1 "+strconv.Itoa(n)+" "+sandbox, keyfile.Size)
 		if err != nil {
 			return nil, err
 		}

@@ -90,6 +90,11 @@ func (p *Policy) addHost(text, before string) error {
 	if err != nil {
 		return err
 	}
+	p.add(e, before)
+	return nil
+}
+
+func (p *Policy) add(e entry, before string) {
 	r := rule{text: before + e.String(), ports: e.ports(), requests: e.requests}
 	p.inTLS = p.inTLS || e.requests.overTLS()
 	switch {
@@ -105,5 +110,4 @@ func (p *Policy) addHost(text, before string) error {
 	default:
 		p.names[e.name] = append(p.names[e.name], r)
 	}
-	return nil
 }

@@ -51,6 +51,7 @@ type Parts struct {
 	Inside    Inside
 	Repeats   Repeats
 	Networks  Networks
+	Secrets   Secrets
 	// Connections have the records of what sandboxes reached.
 	Connections Connections
 	// Defaults of limits that a request does not name, as the operator set them.
@@ -81,12 +82,12 @@ func New(router *server.Router, parts Parts) *API {
 	a.addImages()
 	a.addVolumes()
 	a.addNetwork()
+	a.addSecrets()
 	sessions := newSessions(a, parts.Inside)
 	registerExec(a, parts.Inside, sessions)
 	registerSessions(a, sessions)
 	registerFiles(a, parts.Inside)
 	registerPorts(a, parts.Inside)
-	a.addAbsent()
 	a.addDocuments(router)
 	return a
 }
@@ -142,14 +143,24 @@ func (b bounded) Unwrap() huma.Context { return b.humaContext }
 const (
 	routeKey    = "route"
 	registryKey = "registry"
+	privateKey  = "private" // errors repeat nothing of the body
 )
+
+// private marks an operation whose body has what must not come back.
+func private(op huma.Operation) huma.Operation {
+	op.Metadata = map[string]any{privateKey: true}
+	return op
+}
 
 // route declares a route: its documentation in op, its bounds in r, and what it
 // does. A problem of f is answered in the one form of errors.
 func route[I, O any](a *API, op huma.Operation, r server.Route, f func(ctx context.Context, c sandbox.Caller, in *I) (*O, error)) {
 	op.Path = Prefix + op.Path
 	registry := a.huma.OpenAPI().Components.Schemas
-	op.Metadata = map[string]any{routeKey: r, registryKey: registry}
+	if op.Metadata == nil {
+		op.Metadata = map[string]any{}
+	}
+	op.Metadata[routeKey], op.Metadata[registryKey] = r, registry
 	op.MaxBodyBytes = -1 // the router bounds bodies
 	op.Middlewares = append(op.Middlewares, a.oneQuery)
 	op.Security = []map[string][]string{{"bearer": {}}, {"header": {}}}

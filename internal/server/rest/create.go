@@ -30,6 +30,7 @@ type NewSandbox struct {
 	Network        *NewNetwork     `json:"network,omitempty"`
 	Ports          []PublishedPort `json:"ports,omitempty" maxItems:"32" doc:"Ports of the sandbox that the server's machine offers on its loopback interface, for as long as the sandbox runs."`
 	Volumes        []Mount         `json:"volumes,omitempty" maxItems:"16" doc:"Your volumes that it is to have. One to which it may write is had by no other sandbox."`
+	Secrets        []string        `json:"secrets,omitempty" maxItems:"32" doc:"Your secrets that its requests may have put in: see POST /secrets. It has a placeholder for each, in a variable of that name."`
 	TenantID       string          `json:"tenant_id,omitempty" maxLength:"128" doc:"Whose storage it has on /workspace and /mnt/user-data/outputs: one among yours, made on first use and shared by all your sandboxes that name it."`
 	OnIdle         string          `json:"on_idle,omitempty" enum:"destroy,stop" doc:"What becomes of it after idle_timeout. Default: destroy."`
 }
@@ -64,6 +65,9 @@ func (a *API) createSandbox(ctx context.Context, c sandbox.Caller, in *createInp
 	details := map[string]string{"image": r.Image, "name": r.Name, "network": string(r.Network.Mode)}
 	addList(details, "allow", r.Network.Allow)
 	addList(details, "intercept", r.Network.Intercept)
+	if err == nil { // else they may be no names
+		details["secrets"] = strings.Join(r.Secrets, " ")
+	}
 	a.recordOn(ctx, c, audit.Create, sb.UID, err, details)
 	if err != nil {
 		return nil, err
@@ -107,6 +111,7 @@ func (a *API) request(b *NewSandbox) (sandbox.CreateRequest, error) {
 	if r.Tenant = b.TenantID; r.Tenant != "" && !a.Sandboxes.TenantStorage() {
 		return r, sandbox.Refuse(errdefs.ErrNotImplemented, "this server keeps no storage of tenants: its operator has not set storage")
 	}
+	r.Secrets = b.Secrets
 	for _, v := range b.Volumes {
 		r.Volumes = append(r.Volumes, sandbox.VolumeMount{Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly.Value})
 	}

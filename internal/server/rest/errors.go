@@ -63,6 +63,9 @@ func sortOut(ctx huma.Context, errs []error) huma.StatusError {
 		f, v := classify(ctx, err)
 		if f != nil {
 			f.Loc = clipped(f.Loc)
+			if ctx.Operation().Metadata[privateKey] != nil {
+				f.Input = nil
+			}
 			form = append(form, f)
 		} else if value == nil {
 			value = v

@@ -21,6 +21,7 @@ import (
 	"agentbox/internal/auth"
 	"agentbox/internal/auth/authtest"
 	"agentbox/internal/egress/journal"
+	"agentbox/internal/egress/vault"
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
@@ -74,10 +75,11 @@ func start(t testing.TB) *world {
 	}
 	t.Cleanup(func() { conns.Close() })
 	var volumes *volume.Volumes
-	w.boxes, volumes = newManager(t)
+	var secrets *vault.Vault
+	w.boxes, volumes, secrets = newManager(t)
 	w.images = &shelf{names: []string{"default", "other.example/team/tool:v1"}}
 	w.api = rest.New(w.router, rest.Parts{
-		Version: "v1.2.3", Keys: keys, Audit: &fullDisk{Log: w.audit, full: w.full}, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes, Repeats: w.boxes, Volumes: volumes, Networks: w.boxes, Connections: conns,
+		Version: "v1.2.3", Keys: keys, Audit: &fullDisk{Log: w.audit, full: w.full}, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes, Repeats: w.boxes, Volumes: volumes, Networks: w.boxes, Connections: conns, Secrets: secrets,
 		Defaults: sandbox.Limits{Memory: 256 * sandbox.MiB}, Draining: s.Draining(),
 	})
 	hs := httptest.NewServer(s.Handler())

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/audit"
+	"agentbox/internal/egress/vault"
 	"agentbox/internal/image"
 	"agentbox/internal/manager"
 	"agentbox/internal/runtime/fake"
@@ -22,7 +23,7 @@ import (
 
 // newManager has sandboxes that isolate nothing, with everything above them
 // real.
-func newManager(t testing.TB) (*manager.Manager, *volume.Volumes) {
+func newManager(t testing.TB) (*manager.Manager, *volume.Volumes, *vault.Vault) {
 	t.Helper()
 	host := fake.NewHost(fake.Options{NotEnforced: []string{sandbox.LimitCPUs}})
 	db, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "db"))
@@ -37,8 +38,12 @@ func newManager(t testing.TB) (*manager.Manager, *volume.Volumes) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	secrets, err := vault.Open(t.Context(), vault.Options{Records: db, KeyFile: filepath.Join(dir, "secrets.key"), Make: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	m, err := manager.Open(t.Context(), manager.Options{
-		Runtime: rt, Images: files{}, Store: db, Volumes: v, Policy: manager.Policy{Max: sandbox.MaxLimits(64*sandbox.GiB, 4), MaxPerOwner: 8},
+		Runtime: rt, Images: files{}, Store: db, Volumes: v, Secrets: secrets, Policy: manager.Policy{Max: sandbox.MaxLimits(64*sandbox.GiB, 4), MaxPerOwner: 8},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +56,7 @@ func newManager(t testing.TB) (*manager.Manager, *volume.Volumes) {
 		}
 		host.Close()
 	})
-	return m, v
+	return m, v, secrets
 }
 
 // files gives sandboxes their images.

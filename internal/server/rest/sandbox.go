@@ -24,6 +24,7 @@ type Sandbox struct {
 	Network        Network           `json:"network"`
 	Ports          []PublishedPort   `json:"ports" nullable:"false"`
 	Volumes        []Mount           `json:"volumes" nullable:"false"`
+	Secrets        []string          `json:"secrets" nullable:"false" doc:"Names of the secrets that its requests may have put in."`
 	TenantID       *string           `json:"tenant_id" doc:"Whose storage it has; null: nobody's."`
 	OnIdle         string            `json:"on_idle" enum:"destroy,stop" doc:"What becomes of it after idle_timeout."`
 	IdleTimeout    *float64          `json:"idle_timeout" doc:"Seconds without use; null: it may be idle for ever."`
@@ -61,7 +62,7 @@ func sandboxOf(sb *sandbox.Sandbox) Sandbox {
 		ID: sb.UID, ShortID: sb.Short, Label: sb.Label, Status: string(sb.Status),
 		Image: sb.Image, User: sb.User, Workdir: sb.Workdir, Labels: sb.Labels,
 		Limits:      Limits{sb.Limits.Memory, sb.Limits.CPUs, sb.Limits.Disk, sb.Limits.Shm, sb.Limits.Pids},
-		NotEnforced: sb.NotEnforced, Network: networkOf(&sb.Network), Ports: []PublishedPort{}, Volumes: []Mount{},
+		NotEnforced: sb.NotEnforced, Network: networkOf(&sb.Network), Ports: []PublishedPort{}, Volumes: []Mount{}, Secrets: []string{},
 		OnIdle:    string(sb.OnIdle),
 		CreatedAt: sb.Created, StartedAt: at(sb.Started), StoppedAt: at(sb.Stopped), LastActivityAt: sb.LastActivity, ExpiresAt: at(sb.Expires),
 	}
@@ -70,6 +71,9 @@ func sandboxOf(sb *sandbox.Sandbox) Sandbox {
 	}
 	for _, v := range sb.Volumes {
 		shown.Volumes = append(shown.Volumes, Mount{Name: v.Name, Path: v.Path, ReadOnly: Bool{Value: v.ReadOnly}})
+	}
+	for _, u := range sb.Secrets {
+		shown.Secrets = append(shown.Secrets, u.Name)
 	}
 	if sb.Tenant != "" {
 		shown.TenantID = &sb.Tenant

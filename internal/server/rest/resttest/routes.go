@@ -20,12 +20,15 @@ var Elsewhere = map[string]string{
 	"GET /api/v1/keys": "admins", "POST /api/v1/keys": "admins", "DELETE /api/v1/keys/{id}": "admins",
 	"GET /api/v1/sandboxes": "TestTEN03", "POST /api/v1/sandboxes": "TestTEN06", "GET /api/v1/audit": "TestTEN03",
 	"GET /api/v1/network/requests": "admins",
-	"GET /api/v1/secrets":          "absent", "POST /api/v1/secrets": "absent", "DELETE /api/v1/secrets/{name}": "absent",
+	"GET /api/v1/secrets":          secrets, "POST /api/v1/secrets": secrets, "DELETE /api/v1/secrets/{name}": secrets,
 	"GET /api/v1/volumes": volumes, "POST /api/v1/volumes": volumes, "GET /api/v1/volumes/{name}": volumes, "DELETE /api/v1/volumes/{name}": volumes,
 	"GET /api/v1/volumes/{name}/archive": volumes, "PUT /api/v1/volumes/{name}/archive": volumes,
 }
 
-const volumes = "TestTEN09Volumes"
+const (
+	volumes = "TestTEN09Volumes"
+	secrets = "TestTEN09Secrets"
+)
 
 // Request is the query and the body of a request that could be done, so that
 // nothing but the missing right refuses it.

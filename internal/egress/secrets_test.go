@@ -1,0 +1,154 @@
+package egress_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"agentbox/internal/egress"
+)
+
+// repeatKey repeats the secret in all places that an answer has, in parts.
+func repeatKey(w http.ResponseWriter, r *http.Request) {
+	key, h := r.Header.Get("X-Key"), w.Header()
+	h.Set("X-Encoding", r.Header.Get("Accept-Encoding"))
+	switch r.URL.Query().Get("as") {
+	case "gzip":
+		h.Set("Content-Encoding", "gzip")
+		_, _ = io.WriteString(w, key)
+		return
+	case "length":
+		_, _ = io.WriteString(w, key)
+		return
+	case "redirect":
+		http.Redirect(w, r, "https://direct.test/key?k="+key, http.StatusFound)
+		return
+	case "websocket":
+		c, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionContextTakeover})
+		if err != nil {
+			return
+		}
+		defer c.CloseNow()
+		_ = c.Write(r.Context(), websocket.MessageText, []byte("key "+key+" ends in "+key[:3]))
+		_, _, _ = c.Read(r.Context())
+		return
+	}
+	h.Set("Link", "<"+key+">")
+	w.WriteHeader(http.StatusEarlyHints)
+	h.Set("X-Echo", "Bearer "+key)
+	h.Set(key, "1")
+	h.Set("Trailer", "X-End")
+	w.WriteHeader(http.StatusOK)
+	for i := range key {
+		_, _ = io.WriteString(w, key[i:i+1])
+		w.(http.Flusher).Flush()
+	}
+	h.Set("X-End", key)
+}
+
+// TestLEAK08_Answers: a server that repeats the secret does not tell it to the
+// sandbox, wherever in its answer it stands.
+func TestLEAK08_Answers(t *testing.T) {
+	l, ca := interceptingLab(t)
+	d := l.open(l.session("allowed.test", "direct.test"))
+	c := d.clientWith("http", &tls.Config{RootCAs: ca.pool})
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	ask := func(as string) (*http.Response, string) {
+		t.Helper()
+		var hints []string
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+			hints = append(hints, h["Link"]...)
+			return nil
+		}})
+		r, _ := http.NewRequestWithContext(ctx, "GET", "https://allowed.test/repeat?as="+as, nil)
+		r.Header.Set("X-Key", "placeholder-s1")
+		resp, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		_ = resp.Header.Write(&all)
+		_ = resp.Trailer.Write(&all)
+		if got := all.String() + string(body) + strings.Join(hints, ""); strings.Contains(strings.ToLower(got), secret) {
+			t.Errorf("%s: %q", as, got)
+		}
+		return resp, string(body)
+	}
+	stars := strings.Repeat("*", len(secret))
+	resp, body := ask("parts")
+	// Its first bytes may have gone before anybody could know.
+	if len(body) != len(secret) || !strings.HasSuffix(body, stars[3:]) || resp.Header.Get("X-Echo") != "Bearer "+stars || resp.Trailer.Get("X-End") != stars || resp.Header.Get("X-Encoding") != "identity" {
+		t.Errorf("%q %v %v", body, resp.Header, resp.Trailer)
+	}
+	if resp, body := ask("length"); body != stars || resp.ContentLength != int64(len(secret)) {
+		t.Errorf("%q of %d bytes", body, resp.ContentLength)
+	}
+	if resp, _ := ask("redirect"); resp.Header.Get("Location") != "https://direct.test/key?k="+stars {
+		t.Errorf("it leads to %q", resp.Header.Get("Location"))
+	}
+	if resp, body := ask("gzip"); resp.StatusCode != 502 || resp.Header.Get(egress.CodeHeader) != "secret_failed" || !strings.Contains(body, "encoded") {
+		t.Errorf("an answer that can't be searched: %s %q", resp.Status, body)
+	}
+	if r := l.recordOf(egress.CodeSecret); r.Verdict != egress.Failed {
+		t.Errorf("the record is %+v", r)
+	}
+	for n := range l.recorded() {
+		r := l.record(n)
+		if strings.Contains(r.Path+r.Reason+r.Rule+r.Name, secret) {
+			t.Errorf("recorded: %+v", r)
+		}
+	}
+}
+
+// TestLEAK08_WebSocket: nor in what a WebSocket says; what ends like the beginning
+// of a secret is not waited for.
+func TestLEAK08_WebSocket(t *testing.T) {
+	l, ca := interceptingLab(t)
+	d := l.open(l.session("allowed.test"))
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	c, _, err := websocket.Dial(ctx, "wss://allowed.test/repeat?as=websocket", &websocket.DialOptions{
+		HTTPClient: d.clientWith("http", &tls.Config{RootCAs: ca.pool}), HTTPHeader: http.Header{"X-Key": {"placeholder-s1"}}, CompressionMode: websocket.CompressionContextTakeover,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseNow()
+	_, got, err := c.Read(ctx)
+	if want := "key " + strings.Repeat("*", len(secret)) + " ends in sk-"; err != nil || string(got) != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+// TestSecretOnceMore: what was not put in is not looked for, and a secret that
+// can't be read is told, not left out.
+func TestSecretOnceMore(t *testing.T) {
+	l, ca := interceptingLab(t)
+	d := l.open(l.session("allowed.test"))
+	c := d.clientWith("http", &tls.Config{RootCAs: ca.pool})
+	for key, want := range map[string]string{"other": "GET other", secret: "GET " + secret, "broken": "Proxy error: secret X: broken"} {
+		r, _ := http.NewRequest("GET", "https://allowed.test/key", nil)
+		r.Header.Set("X-Key", key)
+		resp, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if string(body) != want || (key == "broken") != (resp.StatusCode == 502) {
+			t.Errorf("with %q: %s %q, want %q", key, resp.Status, body, want)
+		}
+	}
+}
