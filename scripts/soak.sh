@@ -31,6 +31,8 @@ step "100 clients on 20 sandboxes" TestServiceClients ./internal/e2e/soak
 step "rows of the service at full size" 'TestB(010_Session|030_REST|048|074|076|080|083|084|163|167|179|180|200|252)' ./internal/e2e
 step "2 GiB through REST to a reader of 10 MiB/s" TestB095_REST ./internal/e2e
 step "what people do with a network" TestFlows ./internal/e2e
+step "100,000 generated hosts: what policy and dialler make of them" TestVerdicts ./internal/egress/dial
+step "1,000 connections of one sandbox at once" TestNET26_Flood ./internal/e2e
 step "40 sandboxes with ports at once" TestB176 ./internal/e2e
 step "100 kills during create, 100 during destroy" 'TestF0[34]' ./internal/e2e
 step "200 creates over connections that break" TestF25 ./internal/e2e

@@ -36,6 +36,7 @@ var layers = []struct {
 	{"agentbox/internal/server/rest", []string{"agentbox/internal/failpoint", "agentbox/internal/packages", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/volume", "agentbox/internal/transfer", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/egress/journal", "agentbox/internal/egress/vault", "agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/nearest", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/shell", "github.com/danielgtaylor/huma/v2/...", "github.com/coder/websocket", "github.com/containerd/errdefs", "agentbox/internal/heartbeat", "agentbox/internal/ids"}},
 	{"agentbox/internal/server/rest/resttest", nil},
 	{"agentbox/internal/server/doors", []string{"agentbox/internal/server", "agentbox/internal/sandbox", "agentbox/internal/audit", "agentbox/internal/guest", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/server/sandboxes", []string{"agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/runtime", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/guest/client", "agentbox/internal/ids", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server/rpc", []string{"agentbox/internal/packages", "agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/gen/...", "agentbox/internal/ids", "connectrpc.com/connect/v2/...", "connectrpc.com/grpcreflect/v2", "google.golang.org/protobuf/...", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server", []string{"agentbox/internal/datadir", "agentbox/internal/sandbox", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/ids", "github.com/prometheus/client_golang/prometheus/...", "golang.org/x/sync/errgroup", "golang.org/x/time/rate", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/telemetry", []string{"agentbox/internal/sandbox", "github.com/prometheus/client_golang/prometheus/...", "github.com/containerd/errdefs"}},
@@ -44,6 +45,7 @@ var layers = []struct {
 	{"agentbox/internal/egress/policy", []string{"agentbox/internal/sandbox", "golang.org/x/net/idna", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/packages", []string{"agentbox/internal/sandbox", "agentbox/internal/egress/policy", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/egress/dial", []string{"agentbox/internal/egress/policy", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/egress/token/tokentest", nil},
 	{"agentbox/internal/egress/token", nil},
 	{"agentbox/internal/keyfile", []string{"github.com/containerd/errdefs"}},
 	{"agentbox/internal/egress/mint", []string{"agentbox/internal/egress", "agentbox/internal/keyfile", "github.com/hashicorp/golang-lru/v2/simplelru"}},
@@ -90,7 +92,7 @@ var layers = []struct {
 	{"agentbox/internal/local", []string{"agentbox/internal/live", "agentbox/internal/runtime", "agentbox/internal/owner", "agentbox/internal/image", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/cleanup"}},
 	{"agentbox/internal/cli", []string{"agentbox/internal/cabundle", "agentbox/internal/local", "agentbox/internal/packages", "agentbox/internal/config", "agentbox/internal/control", "agentbox/internal/doctor", "agentbox/internal/image", "agentbox/internal/image/oci", "agentbox/internal/owner", "agentbox/internal/ports", "agentbox/internal/transfer", "agentbox/internal/guest/client", "agentbox/internal/sandbox", "agentbox/internal/runtime", "agentbox/internal/ids", "agentbox/internal/nearest", "agentbox/internal/heartbeat", "github.com/coder/websocket", "github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix", "github.com/containerd/errdefs", "github.com/spf13/pflag", "github.com/coreos/go-systemd/v22/daemon"}},
 	// Wiring: may import everything of ours, but not gVisor itself.
-	{"agentbox/internal/wire", []string{"agentbox/internal/..."}},
+	{"agentbox/internal/wire", []string{"agentbox/internal/...", "golang.org/x/sync/errgroup"}},
 	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "github.com/coder/websocket", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/bench", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "golang.org/x/sys/unix"}},
@@ -106,7 +108,8 @@ var testRows = map[string][]string{
 	"agentbox/internal/image/erofs":    {"agentbox/internal/image/erofs/erofstest"},
 	"agentbox/internal/image":          {"agentbox/internal/egress/dial", "agentbox/internal/image/erofs/erofstest", "github.com/google/go-containerregistry/pkg/..."},
 	"agentbox/internal/egress/dial":    {"golang.org/x/net/dns/dnsmessage"},
-	"agentbox/internal/egress":         {"github.com/coder/websocket", "agentbox/internal/egress/mint"},
+	"agentbox/internal/egress":         {"github.com/coder/websocket", "agentbox/internal/egress/mint", "agentbox/internal/egress/token/tokentest"},
+	"agentbox/internal/egress/token":   {"agentbox/internal/egress/token/tokentest"},
 	"agentbox/internal/egress/vault":   {"agentbox/internal/store"},
 	"agentbox/internal/e2e":            {"golang.org/x/net/dns/dnsmessage", "github.com/google/go-containerregistry/pkg/...", "github.com/vishvananda/netlink", "modernc.org/sqlite"},
 	"agentbox/internal/live":           {"agentbox/internal/runtime/fake"},
@@ -118,6 +121,8 @@ var testRows = map[string][]string{
 	"agentbox/internal/server/rpc":     {"agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store", "agentbox/internal/image", "agentbox/internal/volume", "agentbox/internal/egress/policy"},
 	"agentbox/internal/server":         {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
+
+	"agentbox/internal/server/sandboxes": {"agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store", "agentbox/internal/volume", "agentbox/internal/image", "agentbox/internal/server/rest/resttest"},
 }
 
 func TestImports(t *testing.T) {

@@ -32,6 +32,10 @@ type Policy struct {
 	// NoAuth lets in everybody from this machine, as an admin of the default
 	// owner. A key that is given is checked all the same.
 	NoAuth bool
+	// LocalOnly refuses clients of other machines, whatever the service listens on.
+	LocalOnly bool
+	// Login is a further way in, beside keys.
+	Login Login
 	// Loopback says that the service listens on a loopback address: requests
 	// that call it otherwise are refused.
 	Loopback bool
@@ -49,6 +53,8 @@ type Gate struct {
 	keys    *Keyring
 	origins *Origins
 	noAuth  bool
+	local   bool
+	login   Login
 	limits  *limits
 	present present
 }
@@ -59,7 +65,7 @@ func NewGate(keys *Keyring, p Policy) (*Gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gate{keys: keys, origins: origins, noAuth: p.NoAuth, limits: newLimits(p.Rates)}
+	g := &Gate{keys: keys, origins: origins, noAuth: p.NoAuth, local: p.LocalOnly, login: p.Login, limits: newLimits(p.Rates)}
 	g.present.most, g.present.byOwner = p.Requests, map[string]int{}
 	return g, nil
 }
@@ -110,6 +116,9 @@ func (g *Gate) Stay(ctx context.Context, c sandbox.Caller) (stay context.Context
 
 func (g *Gate) enter(r *http.Request, a Access, addr netip.Addr) (sandbox.Caller, error) {
 	var nobody sandbox.Caller
+	if g.local && !addr.IsLoopback() {
+		return nobody, forbidden("Localhost access only")
+	}
 	if err := g.origins.Check(r); err != nil {
 		return nobody, err
 	}
@@ -130,7 +139,7 @@ func (g *Gate) enter(r *http.Request, a Access, addr netip.Addr) (sandbox.Caller
 	case g.noAuth:
 		caller = sandbox.Caller{Owner: sandbox.DefaultOwner, Admin: true}
 	default:
-		return nobody, unauthenticated("an API key is needed, as Authorization: Bearer KEY or X-API-Key: KEY")
+		return nobody, g.login.challenge(unauthenticated("an API key is needed, as Authorization: Bearer KEY or X-API-Key: KEY"))
 	}
 	return authorize(caller, a)
 }
@@ -154,8 +163,11 @@ func (g *Gate) enterLocally(r *http.Request, a Access, p peer) (sandbox.Caller, 
 	return authorize(caller, a)
 }
 
-// keyed looks up the key that a request brings.
+// keyed looks up the login or the key that a request brings.
 func (g *Gate) keyed(r *http.Request) (caller sandbox.Caller, given bool, err error) {
+	if caller, given, err := g.login.caller(r.Header); given || err != nil {
+		return caller, given, err
+	}
 	secret, err := secretOf(r.Header)
 	if err != nil || secret == "" {
 		return caller, false, err

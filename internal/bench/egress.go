@@ -78,7 +78,7 @@ func less(a, b samples) (rest samples) {
 	return rest
 }
 
-// byteSource sends so many bytes to each client that sends a line.
+// byteSource sends so many bytes to each client that sends a byte.
 func byteSource(size int) (net.Listener, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

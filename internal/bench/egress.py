@@ -31,7 +31,7 @@ def tunnel(to):
         raise SystemExit("no tunnel: %r" % head)
     return c
 
-# own is a server on the loopback: a request gets an answer, a line the bytes.
+# own is a server on the loopback: a request gets an answer, a zero byte the bytes.
 def own():
     l = socket.socket()
     l.bind(("127.0.0.1", 0))
@@ -45,7 +45,7 @@ def own():
             continue
         c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while data := c.recv(65536):
-            if data != b"\n":
+            if data != b"\0":
                 c.sendall(OK)
                 continue
             block = bytes(1 << 20)
@@ -75,7 +75,7 @@ def latency(at):
 
 def download(c):
     buf, left = bytearray(1 << 20), size
-    c.sendall(b"\n")
+    c.sendall(b"\0")
     began = time.perf_counter()
     while left > 0:
         n = c.recv_into(buf)

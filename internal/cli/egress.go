@@ -8,7 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -39,9 +39,15 @@ type deniedRow struct {
 	Count int       `json:"count"`
 }
 
-// has reports whether one of the requests has that number.
-func (n *networkRow) has(id string) bool {
-	return slices.ContainsFunc(n.Requests, func(d deniedRow) bool { return d.ID == id })
+// ownedDeniedRow is one with the sandbox that asked.
+type ownedDeniedRow struct {
+	deniedRow
+	Owner   string `json:"owner"`
+	Sandbox string `json:"sandbox"`
+}
+
+func (d *ownedDeniedRow) cells() []string {
+	return []string{d.ID, d.Owner, d.Sandbox, net.JoinHostPort(d.Host, strconv.Itoa(d.Port)), strconv.Itoa(d.Count), span(time.Since(d.Last)) + " ago"}
 }
 
 // connectionRow is one connection of a sandbox.
@@ -93,7 +99,7 @@ trust certain certificates only, and clients of HTTP/2 alone, are refused.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.egressPolicy(), a.egressAllow(), a.egressDeny(), a.egressLog())
+	cmd.AddCommand(a.egressPolicy(), a.egressAllow(), a.egressDeny(), a.egressRequests(), a.egressLog())
 	return cmd
 }
 
@@ -217,24 +223,40 @@ func (a *App) egressChange(verb, short, long string, change func(*networkChange,
 	return cmd
 }
 
+// requestForm is that of requests' numbers. No entry of a list looks like one.
+var requestForm = regexp.MustCompile(`^r[0-9a-f]{16}$`)
+
 // decide answers the requests among what was named, and returns the rest.
 func decide(ctx context.Context, r *remote, id, verb string, named []string) (hosts []string, err error) {
-	path := inSandbox(id, "network")
-	var n networkRow
-	if err := r.call(ctx, http.MethodGet, path, nil, &n); err != nil {
-		return nil, err
-	}
 	for _, host := range named {
-		if !n.has(host) {
+		if !requestForm.MatchString(host) {
 			hosts = append(hosts, host)
 			continue
 		}
 		in := map[string]string{"decision": verb}
-		if err := r.call(ctx, http.MethodPost, path+"/requests/"+url.PathEscape(host), in, nil); err != nil {
+		if err := r.call(ctx, http.MethodPost, inSandbox(id, "network", "requests", host), in, nil); err != nil {
 			return nil, err
 		}
 	}
 	return hosts, nil
+}
+
+func (a *App) egressRequests() *cobra.Command {
+	var f listFlags
+	cmd := &cobra.Command{
+		Use:   "requests",
+		Short: "Show what sandboxes of all owners were denied and nobody decided on",
+		Long: `Show which hosts sandboxes of all owners were denied and nobody decided on since. It takes an
+admin's key, as agentbox egress allow and deny do with what is shown here.`,
+		Example: "  agentbox egress requests\n  agentbox egress allow SANDBOX REQUEST",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return listed(a, cmd, &f, "/network/requests", url.Values{}, nil,
+				[]string{"REQUEST", "OWNER", "SANDBOX", "HOST", "TIMES", "LAST"}, (*ownedDeniedRow).cells)
+		},
+	}
+	f.addJSON(cmd)
+	return cmd
 }
 
 func (a *App) egressLog() *cobra.Command {

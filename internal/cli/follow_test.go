@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -34,12 +35,12 @@ func said(letter string, end int) [3]string {
 // breaking is a server with a command that said "ab…". It breaks after the start of
 // each stream that is not the last, and has no byte before first once it did.
 func breaking(t *testing.T, first int) *httptest.Server {
-	streams := 0
+	var streams atomic.Int32
 	return answering(t, func(_ int, w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/execs/e1"):
 			begin := 0
-			if streams > 0 {
+			if streams.Load() > 0 {
 				begin = first
 			}
 			fmt.Fprintf(w, `{"exec_id":"e1","stdout":{"first":%d,"end":9},"stderr":{"first":0,"end":0}}`, begin)
@@ -50,12 +51,12 @@ func breaking(t *testing.T, first int) *httptest.Server {
 		}
 		at := 0
 		_, _ = fmt.Sscanf(r.Header.Get("Last-Event-ID"), "%d-0", &at)
-		streams++
+		n := streams.Add(1)
 		switch {
-		case streams == 1:
+		case n == 1:
 			sends(w, started, said("a", 1))
 			cutOff(w)
-		case streams == 2 && at >= first:
+		case n == 2 && at >= first:
 			sends(w, started) // and nothing yet
 			cutOff(w)
 		case at < first:

@@ -45,6 +45,7 @@ func TestInput(t *testing.T) {
 			noServer(t)
 			over := make(chan struct{})
 			var once sync.Once
+			var mu sync.Mutex // guards taken and inputs
 			var taken string
 			inputs := 0
 			s := answering(t, func(_ int, w http.ResponseWriter, r *http.Request) {
@@ -59,6 +60,8 @@ func TestInput(t *testing.T) {
 					}
 					return
 				}
+				mu.Lock()
+				defer mu.Unlock()
 				inputs++
 				if !c.refuse(inputs-1, w) {
 					in, _ := io.ReadAll(r.Body)
@@ -71,6 +74,8 @@ func TestInput(t *testing.T) {
 			})
 			t.Setenv(urlVariable, s.URL)
 			got := call(t, "hi", "exec", "-i", "dev", "--", "cat")
+			mu.Lock()
+			defer mu.Unlock()
 			if got.code != c.code || taken != c.taken || c.says == "" && got.stderr != "" {
 				t.Errorf("%+v, the command got %q", got, taken)
 			}

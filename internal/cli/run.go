@@ -292,17 +292,15 @@ func (f *runFlags) prepare(cmd *cobra.Command, name string) (req local.Request, 
 	return req, copies, nil
 }
 
-// trust is the bundle of certificates for the sandbox.
-func (f *runFlags) trust() ([][]byte, error) {
-	where := f.caBundle
-	if where != "" && where != cabundle.System {
-		abs, err := filepath.Abs(where)
-		if err != nil {
+// trust is the bundle of certificates for the sandbox. A path becomes an absolute
+// one.
+func (f *runFlags) trust() (_ [][]byte, err error) {
+	if f.caBundle != "" && f.caBundle != cabundle.System {
+		if f.caBundle, err = filepath.Abs(f.caBundle); err != nil {
 			return nil, err
 		}
-		where = abs
 	}
-	certs, err := cabundle.Load("ca-bundle", where)
+	certs, err := cabundle.Load("ca-bundle", f.caBundle)
 	return cabundle.Raw(certs), err
 }
 
@@ -336,7 +334,7 @@ func (a *App) run(cmd *cobra.Command, f *runFlags, name string, argv []string) e
 	if err := checkName(ctx, dataDir, f.name); err != nil {
 		return err
 	}
-	network, err := f.network.open(l, cmd)
+	network, err := f.network.open(l, cmd, f.caBundle)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,8 @@ import (
 // Network is the way out of the one sandbox of a process.
 type Network interface {
 	client.Tunnel
+	// Trust are the certificates, DER, that programs must trust besides the image's.
+	Trust() [][]byte
 	// Denied are the hosts that were refused so far, in order, each once.
 	Denied() []Denied
 	// Close ends all connections.
@@ -50,28 +52,31 @@ type networkFlags struct {
 func (f *networkFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.wish.Allow, "allow", nil, "`HOST` that it may reach: a name, *.name, name:port, range or preset such as python (repeatable; see agentbox egress)")
+	fl.StringArrayVar(&f.wish.Intercept, "intercept", nil, "`HOST` whose TLS agentbox ends itself, so that it sees the requests (repeatable; it allows nothing)")
 	fl.StringVar(&f.mode, "network", "", "none, allowlist or full, which is all that is public (default: allowlist with --allow, else none)")
 	fl.BoolVar(&f.wish.Resolver, "resolver", true, "with a network: let programs that take no proxy reach allowed names, too")
 	config.AddFlags(fl, networkKeys...)
 }
 
-// open opens the way out, which is to be closed; nil: there is none.
-func (f *networkFlags) open(l *Local, cmd *cobra.Command) (Network, error) {
+// open opens the way out, which is to be closed; nil: there is none. Bundle has
+// authorities that servers may be of, a path or system.
+func (f *networkFlags) open(l *Local, cmd *cobra.Command, bundle string) (Network, error) {
 	f.wish.Mode = sandbox.NetworkMode(f.mode)
-	if f.mode == "" && len(f.wish.Allow) == 0 {
+	if f.mode == "" && len(f.wish.Allow) == 0 && len(f.wish.Intercept) == 0 {
 		return nil, nil //nolint:nilnil // none is no error
 	}
 	loaded, err := (&configFlags{}).load(cmd)
 	if err != nil {
 		return nil, err
 	}
+	loaded.Egress.CABundle = bundle
 	return l.Network(&loaded.Egress, f.wish)
 }
 
 // use gives a sandbox that is to be made the network, if there is one.
 func (f *networkFlags) use(n Network, req *local.Request) {
 	if n != nil {
-		req.Tunnel, req.Resolver = n, f.wish.Resolver
+		req.Tunnel, req.Resolver, req.Trust = n, f.wish.Resolver, append(req.Trust, n.Trust()...)
 	}
 }
 

@@ -39,6 +39,18 @@ var aliases = []alias{
 	{name: "SANDBOX_IMAGE", key: "grpc.image"},
 	{name: "SESSION_TIMEOUT", key: "grpc.session_timeout"},
 	{name: "METRICS_PORT", key: "metrics_listen", convert: loopbackPort},
+	{name: "AUTOCODER_ALLOW_REMOTE", key: "autocoder.local_only", convert: localOnly},
+	{name: "AUTOCODER_AUTH_ENABLED", key: "autocoder.auth_enabled"},
+	{name: "AUTOCODER_AUTH_TYPE", key: "autocoder.auth_type"},
+	{name: "AUTOCODER_AUTH_USER", key: "autocoder.auth_user"},
+	{name: "AUTOCODER_AUTH_PASS", key: "autocoder.auth_pass"},
+	{name: "AUTOCODER_ROOT_USER", key: "autocoder.root_user"},
+	{name: "AUTOCODER_ROOT_PASS", key: "autocoder.root_pass"},
+	{name: "AUTOCODER_API_KEY", key: "autocoder.api_key"},
+	{name: "AUTOCODER_ENABLE_METRICS", key: "autocoder.enable_metrics"},
+	{name: "PROXY_HOST", key: "egress.proxy_host"},
+	{name: "PROXY_PORT", key: "egress.proxy_port", convert: proxyPort},
+	{name: "SIGNING_KEY", key: "egress.signing_key"},
 	{name: "API_PORT", key: "listen", generic: true, convert: apiListen},
 	{name: "API_HOST", key: "listen", generic: true, convert: apiHost},
 	{name: "LOG_LEVEL", key: "log.level", generic: true, convert: logLevel},
@@ -73,9 +85,18 @@ func port(v string) error {
 	return nil
 }
 
+// localOnly is the opposite of a switch that lets other machines in. Whether they can
+// come says listen.
+func localOnly(v string, _ func(string) (string, bool)) (string, error) {
+	remote, err := (&option{key: "the value", kind: boolean}).parseBool(v)
+	return strconv.FormatBool(!remote), err
+}
+
 func loopbackPort(v string, _ func(string) (string, bool)) (string, error) {
 	return net.JoinHostPort("127.0.0.1", v), port(v)
 }
+
+func proxyPort(v string, _ func(string) (string, bool)) (string, error) { return v, port(v) }
 
 // apiListen takes the address from API_HOST, whose default there is 0.0.0.0;
 // here nobody is on all interfaces by chance.

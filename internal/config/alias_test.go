@@ -17,6 +17,10 @@ func TestAliases(t *testing.T) {
 	}{
 		{"STORAGE_PATH", "/srv/agents", "storage", "/srv/agents", false, []string{"agents", "./x"}},
 		{"METRICS_PORT", "8000", "metrics_listen", "127.0.0.1:8000", false, []string{"0", "65536", "http", "-1", "tcp://10.0.0.1:80"}},
+		{"PROXY_HOST", "host.docker.internal", "egress.proxy_host", "host.docker.internal", false, []string{"http://proxy", "proxy:15004", "a b", "0.0.0.0", "::"}},
+		{"PROXY_HOST", "172.17.0.1", "egress.proxy_host", "172.17.0.1", false, nil},
+		{"PROXY_PORT", "15005", "egress.proxy_port", "15005", false, []string{"0", "65536", "x", "-1"}},
+		{"SIGNING_KEY", "test-signing-key", "egress.signing_key", "(hidden)", false, []string{"fifteen-bytes-1"}},
 		{"API_PORT", "8000", "listen", "127.0.0.1:8000", true, []string{"x", "0"}},
 		{"API_HOST", "0.0.0.0", "listen", "0.0.0.0:8700", true, nil},
 		{"LOG_LEVEL", "INFO", "log.level", "info", true, []string{"loud"}},
@@ -30,6 +34,16 @@ func TestAliases(t *testing.T) {
 		{"RATE_LIMIT_USE_SIGNATURE", "0", "rate_limit.per_key", "0", true, []string{"x"}},
 		{"RATE_LIMIT_DEFAULT_RPM", "120", "rate_limit.per_address", "2", true, []string{"-1", "many", "1.5"}},
 		{"RATE_LIMIT_IDENTITY_RPM", "30", "rate_limit.per_key", "0.5", true, []string{"-1"}},
+		{"AUTOCODER_ALLOW_REMOTE", "0", "autocoder.local_only", "true", false, []string{"maybe"}},
+		{"AUTOCODER_ALLOW_REMOTE", "Yes", "autocoder.local_only", "false", false, nil},
+		{"AUTOCODER_AUTH_ENABLED", "1", "autocoder.auth_enabled", "true", false, []string{"2"}},
+		{"AUTOCODER_AUTH_TYPE", "token", "autocoder.auth_type", "token", false, []string{"oauth", "Basic", "none"}},
+		{"AUTOCODER_AUTH_USER", "u", "autocoder.auth_user", "u", false, nil},
+		{"AUTOCODER_AUTH_PASS", "secret", "autocoder.auth_pass", "(hidden)", false, nil},
+		{"AUTOCODER_ROOT_USER", "admin", "autocoder.root_user", "admin", false, nil},
+		{"AUTOCODER_ROOT_PASS", "secret", "autocoder.root_pass", "(hidden)", false, nil},
+		{"AUTOCODER_API_KEY", "secret", "autocoder.api_key", "(hidden)", false, nil},
+		{"AUTOCODER_ENABLE_METRICS", "true", "autocoder.enable_metrics", "true", false, []string{"loud"}},
 		{"RATE_LIMIT_WHITELIST_IPS", "10.0.0.0/8, ::1", "rate_limit.exempt", "10.0.0.0/8,::1", true, []string{"localhost"}},
 	} {
 		t.Run(c.name+"="+c.value, func(t *testing.T) {
@@ -80,8 +94,14 @@ func ownValue(key string) string {
 		return "127.0.0.1:9"
 	case "log.level":
 		return "debug"
+	case "autocoder.local_only", "autocoder.auth_enabled", "autocoder.enable_metrics":
+		return "true"
+	case "autocoder.auth_type":
+		return "token"
 	case "rate_limit.exempt":
 		return "192.0.2.1"
+	case "egress.signing_key":
+		return "another-signing-key"
 	default:
 		return "7"
 	}
@@ -94,11 +114,8 @@ func TestNamesInVain(t *testing.T) {
 		name, right, wrong string
 		generic            bool
 	}{
-		{"SANDBOX_RUNTIME", "runsc", "docker", false},
-		{"SANDBOX_RUNTIME", "runc", "RUNC", false}, {"PROXY_HOST", "proxy", "", false},
-		{"PROXY_PORT", "15004", "0", false}, {"SIGNING_KEY", "secret", "", false}, {"SANDBOX_WORKSPACE_DIR", "/tmp/x", "", false},
-		{"AUTOCODER_ALLOW_REMOTE", "Yes", "maybe", false}, {"AUTOCODER_AUTH_ENABLED", "1", "2", false}, {"AUTOCODER_AUTH_TYPE", "token", "oauth", false},
-		{"AUTOCODER_AUTH_PASS", "secret", "", false}, {"AUTOCODER_API_KEY", "secret", "", false}, {"AUTOCODER_ENABLE_METRICS", "true", "loud", false},
+		{"SANDBOX_RUNTIME", "runsc", "docker", false}, {"SANDBOX_RUNTIME", "runc", "RUNC", false},
+		{"SANDBOX_WORKSPACE_DIR", "/tmp/x", "", false},
 		{"DOCKER_AGENT_MEMORY_LIMIT", "512m", "big", false}, {"DOCKER_AGENT_CPU_LIMIT", "1.0", "-1", false}, {"DOCKER_AGENT_TIMEOUT_SEC", "300", "x", false},
 		{"RATE_LIMIT_OPERATIONS_PER_HOUR", "100", "x", true},
 	} {

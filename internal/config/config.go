@@ -30,6 +30,7 @@ type Config struct {
 	Egress    Egress    `key:"egress" doc:"What sandboxes may reach of the network at most, and the log of what they reached."`
 	Secrets   Secrets   `key:"secrets" doc:"What owners keep for requests of their sandboxes, which never see it."`
 	Images    Images    `key:"images" doc:"Where images come from."`
+	Autocoder Autocoder `key:"autocoder" doc:"What clients and deployments that were made for autocoder rely on; see SANDBOXES.md."`
 	Audit     Audit     `key:"audit" doc:"The record of who did what."`
 	Log       Log       `key:"log" doc:"The daemon's own log, on standard error."`
 }
@@ -129,6 +130,25 @@ type Egress struct {
 	Bytes        int64    `key:"bytes" unit:"size" default:"0" doc:"Bytes of one sandbox in both directions, while it runs; counted anew when the server starts. 0 = no limit."`
 	LogFile      int64    `key:"log_file" unit:"size" default:"16m" min:"65536" doc:"Size at which a new file of the log of connections is begun."`
 	LogFiles     int64    `key:"log_files" default:"16" min:"2" doc:"Files of that log that are kept; the oldest goes first."`
+
+	ProxyHost   string        `key:"proxy_host" doc:"Name or address by which sandboxes with a network of their own reach the proxy. Set: the proxy has a listener, too, which serves them alone, each with its token. The sandboxes of gVisor have no such network, and nothing changes for them. Empty: no listener."`
+	ProxyPort   int64         `key:"proxy_port" default:"15004" min:"1" doc:"Port of that listener."`
+	ProxyListen string        `key:"proxy_listen" doc:"Address of this machine that the listener has. Empty: proxy_host if that is an address, else 127.0.0.1."`
+	SigningKey  string        `key:"signing_key" secret:"true" min:"16" doc:"Key of the tokens by which sandboxes name themselves to the proxy: the bytes of the text. Not as a flag, which others on this machine can read. Empty: the one that was in force last; the first start makes one of 32 random bytes."`
+	KeyOverlap  time.Duration `key:"signing_key_overlap" default:"24h" doc:"How long tokens of the key before stay good when signing_key changes. 0 = not at all."`
+}
+
+// Autocoder has the settings of autocoder's server that mean something here.
+type Autocoder struct {
+	LocalOnly     bool   `key:"local_only" default:"false" doc:"Refuse clients of other machines (403), whatever listen says."`
+	AuthEnabled   bool   `key:"auth_enabled" default:"false" doc:"Let in by auth_type, too; API keys go on to be good. They act as owner default, root as its admin."`
+	AuthType      string `key:"auth_type" default:"basic" allow:"basic,token" doc:"basic: the pairs below, as Authorization: Basic. token: api_key, as Authorization: Bearer or X-AUTOCODER-API-KEY."`
+	AuthUser      string `key:"auth_user" doc:"User of a pair. A pair with an empty part lets nobody in."`
+	AuthPass      string `key:"auth_pass" secret:"true" doc:"Its password."`
+	RootUser      string `key:"root_user" default:"root" doc:"User of the pair that is an admin."`
+	RootPass      string `key:"root_pass" secret:"true" doc:"Its password."`
+	APIKey        string `key:"api_key" secret:"true" doc:"The token. Empty: there is none."`
+	EnableMetrics bool   `key:"enable_metrics" default:"false" doc:"Serve /metrics of the main port without a key to all who reach it."`
 }
 
 // Secrets says how the secrets of owners are kept.

@@ -125,6 +125,12 @@ func TestRefused(t *testing.T) {
 		"no port":              {flags: map[string]string{"listen": "localhost"}, want: []string{"listen", "127.0.0.1:8700"}},
 		"relative path":        {flags: map[string]string{"storage": "here"}, want: []string{"absolute"}},
 		"network":              {flags: map[string]string{"rate-limit-exempt": "10.0.0.0/64"}, want: []string{"rate_limit.exempt"}},
+		"proxy with a port":    {flags: map[string]string{"egress-proxy-host": "proxy.example:15004"}, want: []string{"flag --egress-proxy-host", "without a port"}},
+		"proxy nowhere":        {flags: map[string]string{"egress-proxy-host": "0.0.0.0"}, want: []string{"egress.proxy_host"}},
+		"proxy's port":         {flags: map[string]string{"egress-proxy-port": "70000"}, want: []string{"egress.proxy_port", "65535"}},
+		"proxy by name":        {flags: map[string]string{"egress-proxy-host": "a", "egress-proxy-listen": "localhost"}, want: []string{"egress.proxy_listen", "172.17.0.1"}},
+		"proxy off":            {flags: map[string]string{"egress-proxy-listen": "127.0.0.1"}, want: []string{"egress.proxy_host"}},
+		"short key":            {file: "[egress]\nsigning_key = \"fifteen-bytes-1\"", want: []string{"egress.signing_key", "at least 16 bytes", "(hidden)"}},
 		"alias":                {env: map[string]string{"METRICS_PORT": "70000"}, want: []string{"METRICS_PORT", "65535"}},
 		"mock mode":            {env: map[string]string{"MOCK_MODE": "true"}, compatEnv: true, want: []string{"MOCK_MODE"}},
 	} {
@@ -169,6 +175,22 @@ func TestGeneralNamesActOnRequestOnly(t *testing.T) {
 	}
 	if l.Listen != "[::1]:9000" || l.Log.Level != "warn" || l.RateLimit.PerAddress != 2 || l.RateLimit.PerKey != 0 {
 		t.Errorf("with --compat-env: %+v", l.Config)
+	}
+}
+
+// TestProxyAddress: the listener is there only when it was asked for, and on no
+// interface by chance.
+func TestProxyAddress(t *testing.T) {
+	for _, c := range []struct {
+		host, listen, want string
+	}{
+		{"", "", ""}, {"172.17.0.1", "", "172.17.0.1:15004"}, {"fd00::1", "", "[fd00::1]:15004"}, {"host.docker.internal", "", "127.0.0.1:15004"},
+		{"host.docker.internal", "172.17.0.1", "172.17.0.1:15004"}, {"203.0.113.7", "0.0.0.0", "0.0.0.0:15004"},
+	} {
+		l, err := config.Load(config.Sources{Flags: map[string]string{"egress-proxy-host": c.host, "egress-proxy-listen": c.listen}})
+		if err != nil || l.Egress.ProxyAddress() != c.want {
+			t.Errorf("called %q, on %q: %q, %v", c.host, c.listen, l.Egress.ProxyAddress(), err)
+		}
 	}
 }
 

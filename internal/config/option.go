@@ -22,7 +22,7 @@ type option struct {
 	doc    string
 	def    string   // as somebody would write it
 	allow  []string // closed list; nil: anything
-	min    string
+	min    string   // of a text: bytes, if it is not empty
 	secret bool
 }
 
@@ -151,6 +151,9 @@ func (o *option) parse(s string) (any, error) {
 	default:
 		if o.allow != nil && !slices.Contains(o.allow, s) {
 			return nil, o.invalid(s, strings.Join(o.allow, ", "))
+		}
+		if least, err := strconv.Atoi(o.min); err == nil && s != "" && len(s) < least {
+			return nil, o.invalid(s, "at least "+o.min+" bytes")
 		}
 		return s, nil
 	}

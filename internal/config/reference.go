@@ -74,6 +74,9 @@ func (o *option) describeKind() string {
 	if o.min != "" {
 		s += ", at least " + o.min
 	}
+	if o.min != "" && o.kind == text {
+		s += " bytes"
+	}
 	return s
 }
 

@@ -63,6 +63,7 @@ func (l *Loaded) check(from origin) error {
 	if _, err := ParseResolver(l.Egress.Resolver); err != nil {
 		errs = append(errs, from.of("egress.resolver", err))
 	}
+	errs = append(errs, l.checkProxy(from)...)
 	return errors.Join(errs...)
 }
 

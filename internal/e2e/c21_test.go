@@ -170,7 +170,7 @@ func TestB152_OwnServers(t *testing.T) {
 	l := sharedLab(t)
 	c := l.Admin()
 	c.Create(`{"name":"b152","network":{"allow":["allowed.test"]}}`)
-	c.Background("b152", `mkdir -p /tmp/www && cd /tmp/www && git init -q --bare r.git && git -C r.git update-server-info && (python3 -m http.server --bind 127.0.0.1 8000 & exec python3 -m http.server --bind ::1 8001) >/dev/null 2>&1`)
+	c.Background("b152", `mkdir -p /tmp/www && cd /tmp/www && git init -q --bare r.git && git -C r.git update-server-info && (python3 -m http.server --bind 0.0.0.0 8000 & exec python3 -m http.server --bind ::1 8001) >/dev/null 2>&1`)
 	Until(t, soon, "the servers wait", func() bool {
 		return !strings.Contains(c.Sh("b152", "curl -s --noproxy '*' -o /dev/null http://127.0.0.1:8000/r.git/HEAD && curl -s --noproxy '*' -o /dev/null http://[::1]:8001/r.git/HEAD || echo no"), "no")
 	})

@@ -13,6 +13,7 @@ import (
 
 	"agentbox/internal/ids"
 	"agentbox/internal/sandbox"
+	"agentbox/internal/server/rest/resttest"
 )
 
 // routesOf are the routes below a sandbox that the served OpenAPI document has.
@@ -56,6 +57,11 @@ func TestB197(t *testing.T) {
 	routes := d.routesOf()
 	if len(routes) < 35 {
 		t.Errorf("only %d routes", len(routes))
+	}
+	for pattern, row := range resttest.InProject {
+		if a := d.As(key).ask(pattern, row, box.remote.id, "", ""); a.Code != 404 || a.Problem().Code != "not_found" {
+			t.Errorf("%s: %v", pattern, a)
+		}
 	}
 	for _, r := range routes {
 		rest := strings.TrimPrefix(strings.NewReplacer("{exec}", "x", "{name}", "x", "{port}", "80").Replace(r[1]), "/sandboxes/{id}")

@@ -6,12 +6,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"agentbox/internal/server/rest/resttest"
 )
 
 // api begins the paths of the native REST API.
@@ -233,7 +237,8 @@ func (d *Daemon) Raw(request string) string {
 	return string(text)
 }
 
-// Routes are the patterns of the daemon's OpenAPI document.
+// Routes are the patterns of the daemon's OpenAPI document, and those of the door that
+// has none.
 func (d *Daemon) Routes() (patterns []string) {
 	d.t.Helper()
 	a := d.Admin().Send("GET", "/openapi.json", "")
@@ -249,7 +254,8 @@ func (d *Daemon) Routes() (patterns []string) {
 	if len(patterns) < 50 {
 		d.t.Fatalf("the OpenAPI document has only %d routes", len(patterns))
 	}
-	return patterns
+	patterns = slices.AppendSeq(patterns, maps.Keys(resttest.Projects))
+	return slices.AppendSeq(patterns, maps.Keys(resttest.InProject))
 }
 
 // quoted puts a text into JSON.

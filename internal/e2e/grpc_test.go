@@ -419,7 +419,6 @@ func TestX15OneCore(t *testing.T) {
 		c.want(id, "grpc\n", "echo grpc")
 	}
 	made := rest.Create(`{"name":"x15-made-by-rest"}`)
-	t.Cleanup(func() { rest.Send("DELETE", api+"/sandboxes/"+made.ID, "") })
 	for _, id := range []string{"x15-made-by-rest", made.ID, made.ShortID} {
 		c.want(id, "grpc\n", "echo grpc")
 		a, err := c.GetSession(t.Context(), &sandboxv1.GetSessionRequest{SessionId: id})
@@ -431,8 +430,10 @@ func TestX15OneCore(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(a.GetSessions(), func(s *sandboxv1.SessionInfo) bool { return s.GetSessionId() == made.ID }) {
 		t.Errorf("gRPC lists %v, %v", a, err)
 	}
-	if a := rest.Send("DELETE", api+"/sandboxes/x15-made-by-grpc", ""); a.Code != http.StatusNoContent {
-		t.Errorf("REST destroys: %v", a)
+	for _, id := range []string{"x15-made-by-grpc", "x15-made-by-rest"} {
+		if a := rest.Send("DELETE", api+"/sandboxes/"+id, ""); a.Code != http.StatusNoContent {
+			t.Errorf("REST destroys: %v", a)
+		}
 	}
 	if _, err := c.GetSession(t.Context(), &sandboxv1.GetSessionRequest{SessionId: "x15-made-by-grpc"}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("gRPC still shows it: %v", err)

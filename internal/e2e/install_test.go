@@ -122,3 +122,20 @@ func TestRunNetwork(t *testing.T) {
 	default:
 	}
 }
+
+// TestRunSeesRequests: agentbox run ends the TLS of hosts of which a list names
+// requests, with a certificate that programs in the sandbox trust.
+func TestRunSeesRequests(t *testing.T) {
+	t.Parallel()
+	args := []string{"run", "--allow", "GET https://" + siteName + "/hel*"}
+	for _, a := range newNameServer(t, newSite(t)).args(t) {
+		args = append(args, strings.Replace(a, "--egress-ca-bundle", "--ca-bundle", 1))
+	}
+	const get = "curl -sS https://" + siteName
+	o := Run(t, SharedDir(t), "", append(args, Image, "--", "sh", "-c", get+"/hello; "+get+"/upload -d x; curl -sS http://"+siteName+"/hello")...)
+	want(t, "what is named", o.Stdout, "hello\n")
+	if strings.Count(o.Stdout, "hello\n") != 1 || strings.Contains(o.Stdout, "1 bytes") {
+		t.Errorf("what is not named: %s", o.Stdout)
+	}
+	want(t, "what was denied", o.Stderr, "agentbox: denied: "+siteName+":443: ")
+}

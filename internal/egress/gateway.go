@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/egress/policy"
+	"agentbox/internal/egress/token"
 	"agentbox/internal/sandbox"
 )
 
@@ -26,6 +27,11 @@ type GatewayOptions struct {
 	Trust [][]byte
 	// Authorities are those of intercepted connections. Nil: none is intercepted.
 	Authorities Authorities
+	// Keys sign the tokens that Proxy verifies.
+	Keys *token.Keys
+	// Address (host:port) by which sandboxes with a network of their own reach the
+	// proxy, see Serve. Empty: they don't.
+	Address string
 	// Log is for the operator. Nil: none.
 	Log *slog.Logger
 }
@@ -39,7 +45,8 @@ type Authorities interface {
 // Gateway has the sessions of the sandboxes that run here and have a network. Any
 // number of goroutines may use it.
 type Gateway struct {
-	o GatewayOptions
+	o    GatewayOptions
+	door *Listener
 
 	ends sync.WaitGroup // ways that are ending
 
@@ -52,7 +59,7 @@ func NewGateway(o GatewayOptions) *Gateway {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Gateway{o: o, ways: map[string]*Way{}}
+	return &Gateway{o: o, door: NewListener(o.Proxy), ways: map[string]*Way{}}
 }
 
 // Default is the network of callers who want one and do not say which: full if
@@ -131,8 +138,9 @@ func (g *Gateway) Shut(uid string) {
 	}
 }
 
-// end lets a way end by itself.
+// end lets a way end by itself. Its tokens are dead at once.
 func (g *Gateway) end(w *Way) {
+	g.door.Unregister(w.session)
 	w.session.End()
 	g.ends.Go(w.session.Close)
 }
@@ -150,6 +158,7 @@ func (g *Gateway) Close() error {
 	for _, w := range ways {
 		g.end(w)
 	}
+	g.door.Close()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -88,7 +88,7 @@ func checkHead(head []byte) error {
 		}
 		times[strings.ToLower(name)]++
 	}
-	for _, name := range []string{"host", "content-length", "transfer-encoding", "proxy-authorization"} {
+	for _, name := range []string{"host", "content-length", "transfer-encoding"} {
 		if times[name] > 1 {
 			return malformed("%s is there twice", name)
 		}

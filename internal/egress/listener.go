@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -23,7 +24,10 @@ func (p *Proxy) checkToken(s *Session, h http.Header, needed bool) *refusal {
 		return nil
 	}
 	err := errors.New("there is no token")
-	if len(sent) == 1 && p.o.Tokens != nil {
+	switch {
+	case len(sent) > 1:
+		err = errors.New("there are several tokens")
+	case len(sent) == 1 && p.o.Tokens != nil:
 		err = verify(p.o.Tokens, s, sent[0])
 	}
 	if err != nil {
@@ -32,7 +36,10 @@ func (p *Proxy) checkToken(s *Session, h http.Header, needed bool) *refusal {
 	return nil
 }
 
-// verify takes Basic credentials with any user and "jwt_" before the token.
+// passwordPrefix stands before the token in the password.
+const passwordPrefix = "jwt_"
+
+// verify takes Basic credentials with any user.
 func verify(v Verifier, s *Session, credentials string) error {
 	scheme, encoded, _ := strings.Cut(credentials, " ")
 	if !strings.EqualFold(scheme, "Basic") {
@@ -43,7 +50,7 @@ func verify(v Verifier, s *Session, credentials string) error {
 		return errors.New("the credentials are not in base64")
 	}
 	_, password, _ := strings.Cut(string(b), ":")
-	text, ok := strings.CutPrefix(password, "jwt_")
+	text, ok := strings.CutPrefix(password, passwordPrefix)
 	if !ok {
 		return errors.New("the password is no token")
 	}
@@ -53,7 +60,7 @@ func verify(v Verifier, s *Session, credentials string) error {
 		return err
 	case s == nil || !s.Live():
 		return fmt.Errorf("%w: its session is not live, or not at this address", token.ErrInvalid)
-	case c.Session != s.o.Token:
+	case c.Session != s.o.Sandbox:
 		return fmt.Errorf("%w: it is another session's", token.ErrInvalid)
 	}
 	return nil
@@ -61,8 +68,8 @@ func verify(v Verifier, s *Session, credentials string) error {
 
 // Listener serves sandboxes that have a network of their own and know the proxy's
 // address. Who asks is told by two things that must agree: the address that the
-// connection comes from, which the back end registered for a session, and the
-// token of that session. Whatever is wrong with one of them is answered with 407.
+// connection comes from, which is registered for a session, and the token of that
+// session. Whatever is wrong with one of them is answered with 407.
 type Listener struct {
 	p *Proxy
 	// nobody is the session of unknown addresses. It allows nothing.
@@ -83,28 +90,40 @@ func NewListener(p *Proxy) *Listener {
 	}
 }
 
-// Register says that connections from an address are a session's. An address that
-// is another live session's is an error.
-func (l *Listener) Register(addr netip.Addr, s *Session) error {
-	addr = addr.Unmap().WithZone("")
+// Register says that connections from these addresses, and from no others, are a
+// session's. With one that is another live session's, or that nobody has, none is.
+func (l *Listener) Register(s *Session, addrs ...netip.Addr) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if old := l.sessions[addr]; old != nil && old != s && old.Live() {
-		return fmt.Errorf("register %s for sandbox %s: it is sandbox %s's", addr, s.Sandbox(), old.Sandbox())
+	l.forget(s)
+	for _, addr := range addrs {
+		old := l.sessions[plainAddr(addr)]
+		switch {
+		case !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast():
+			return fmt.Errorf("register %s for sandbox %s: nobody has that address", addr, s.Sandbox())
+		case old != nil && old != s && old.Live():
+			return fmt.Errorf("register %s for sandbox %s: it is sandbox %s's", addr, s.Sandbox(), old.Sandbox())
+		}
 	}
-	l.sessions[addr] = s
+	for _, addr := range addrs {
+		l.sessions[plainAddr(addr)] = s
+	}
 	return nil
 }
+
+// plainAddr is an address in the one form in which they are compared.
+func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // Unregister forgets all addresses of a session.
 func (l *Listener) Unregister(s *Session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for addr, one := range l.sessions {
-		if one == s {
-			delete(l.sessions, addr)
-		}
-	}
+	l.forget(s)
+}
+
+// forget is Unregister; mu is held.
+func (l *Listener) forget(s *Session) {
+	maps.DeleteFunc(l.sessions, func(_ netip.Addr, one *Session) bool { return one == s })
 }
 
 // Close ends the connections from unknown addresses; those of sessions end with
@@ -120,7 +139,7 @@ func (l *Listener) session(addr net.Addr) *Session {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s := l.sessions[tcp.AddrPort().Addr().Unmap().WithZone("")]; s != nil && s.Live() {
+	if s := l.sessions[plainAddr(tcp.AddrPort().Addr())]; s != nil && s.Live() {
 		return s
 	}
 	return l.nobody

@@ -14,12 +14,10 @@ import (
 
 // SessionOptions of a sandbox.
 type SessionOptions struct {
-	// Sandbox and Owner are what records say of it.
+	// Sandbox and Owner are what records say of it. Sandbox, which is unique, is
+	// also what its tokens name.
 	Sandbox, Owner string
-	// Token is the session that tokens must name, if the sandbox has one. Empty:
-	// Sandbox.
-	Token  string
-	Policy *policy.Policy // nil allows nothing
+	Policy         *policy.Policy // nil allows nothing
 	// Secrets that may be put into its requests.
 	Secrets []sandbox.SecretUse
 	Limits  Limits
@@ -55,9 +53,6 @@ var (
 func NewSession(o SessionOptions) *Session {
 	if o.Limits.Conns <= 0 {
 		o.Limits.Conns = DefaultConns
-	}
-	if o.Token == "" {
-		o.Token = o.Sandbox
 	}
 	s := &Session{o: o, meter: newMeter(o.Limits), denials: rate.NewLimiter(denials, denialsBurst), flows: make(map[*flow]struct{})}
 	s.policy.Store(o.Policy)

@@ -29,6 +29,7 @@ type box struct {
 	// dropStorage: the tenant's storage is to go, too; the record says so when
 	// the sandbox begins to.
 	dropStorage bool
+	dropVolumes []string // the same of volumes, by name
 	// ending: it was decided that the sandbox goes or stops; no use may begin.
 	ending bool
 	doom   doom
@@ -38,6 +39,8 @@ type box struct {
 	unsaid bool // the store does not know of used
 	// expires and retry are deadlines by the monotonic clock; zero: none.
 	expires, retry time.Time
+	// stopped is when the sandbox was, by the monotonic clock.
+	stopped time.Time
 
 	events chan struct{} // closed and replaced with every event
 	gone   chan struct{} // closed when nothing is left of it
@@ -173,6 +176,9 @@ func (b *box) arm() {
 	b.expires = time.Time{}
 	if !b.rec.Expires.IsZero() {
 		b.expires = t.Add(min(b.rec.Expires.Sub(t.Round(0)), b.rec.Lifetime))
+	}
+	if b.stopped.IsZero() {
+		b.stopped = t.Add(-max(t.Round(0).Sub(b.rec.Stopped), 0))
 	}
 	if b.used.IsZero() {
 		b.used = t.Add(-max(t.Round(0).Sub(b.rec.LastActivity), 0))

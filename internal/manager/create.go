@@ -155,7 +155,7 @@ func record(c sandbox.Caller, r sandbox.CreateRequest, p plan) sandbox.Sandbox {
 	rec := sandbox.Sandbox{
 		UID: uid, Short: ids.Short(uid), Label: newLabel(), Name: r.Name, Aliases: r.Aliases, Owner: c.Owner,
 		Status: sandbox.Creating, Image: p.Image, User: p.User, Workdir: p.Workdir, Env: p.Env, Labels: maps.Clone(r.Labels),
-		Volumes: slices.Clone(r.Volumes), Tenant: r.Tenant, Storage: p.storage, Ports: slices.Clone(r.Ports), Limits: p.Limits, Require: p.Require, Network: p.network, Secrets: p.secrets, OnIdle: p.onIdle, IdleTimeout: p.idle, Lifetime: p.lifetime,
+		Volumes: slices.Clone(r.Volumes), Tenant: r.Tenant, Storage: p.storage, Ports: slices.Clone(r.Ports), Limits: p.Limits, Require: p.Require, Network: p.network, Secrets: p.secrets, OnIdle: p.onIdle, KeepStopped: r.KeepStopped, KeepFailed: r.KeepFailed, IdleTimeout: p.idle, Lifetime: p.lifetime,
 		Created: t, LastActivity: t, Epoch: 1,
 	}
 	if p.lifetime != sandbox.Never {
@@ -207,6 +207,9 @@ func (m *Manager) carryOut(ctx context.Context, b *box, p plan) (sb sandbox.Sand
 // undo removes a sandbox that could not be made, and returns what the caller is
 // told: why, or that somebody destroyed it.
 func (m *Manager) undo(ctx context.Context, b *box, err error) error {
+	if m.keepUnmade(ctx, b, err) {
+		return err
+	}
 	first := b.mark(doom{sandbox.ReasonUnmade, err.Error()})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
@@ -236,6 +239,9 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	}
 	defer m.leave()
 	rec := b.snapshot()
+	if err := m.makeVolumes(ctx, &rec); err != nil {
+		return err
+	}
 	mounts, unbounded, err := m.acquire(ctx, &rec)
 	if err == nil {
 		err = failpoint.CreateVolumes.Hit()
@@ -272,7 +278,7 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 		return errors.Join(err, closeAll(open))
 	}
 	b.begun()
-	m.runs(b, l, open)
+	m.runs(ctx, b, l, open)
 	return failpoint.CreateRunning.Hit()
 }
 
@@ -302,12 +308,14 @@ func (m *Manager) place(ctx context.Context) error {
 func (m *Manager) leave() { <-m.creates }
 
 // runs notes that a sandbox runs from now on, and watches for its end.
-func (m *Manager) runs(b *box, l *live.Box, open []*ports.Forward) {
+func (m *Manager) runs(ctx context.Context, b *box, l *live.Box, open []*ports.Forward) {
+	m.register(ctx, b)
 	b.mu.Lock()
 	b.live, b.forwards, b.ending = l, open, b.doom.reason != ""
 	b.mu.Unlock()
 	m.serve(b, open)
 	m.nudge()
+	m.complain(b, l)
 	m.spawn(func() {
 		select {
 		case <-l.Ended():
@@ -317,13 +325,21 @@ func (m *Manager) runs(b *box, l *live.Box, open []*ports.Forward) {
 	})
 }
 
+// complain records what the agent of a sandbox could not do of what it was told,
+// such as to change trust stores that somebody made links of.
+func (m *Manager) complain(b *box, l *live.Box) {
+	if text := l.Session().Reply().GetError(); text != "" {
+		m.note(m.ctx, b, fmt.Errorf("the sandbox's agent: %.500s", strings.ToValidUTF8(text, "?")))
+	}
+}
+
 // ended buries a sandbox that ended by itself.
 func (m *Manager) ended(b *box, l *live.Box, ev runtime.Event) {
 	if b.running() != l {
 		return // it was told to
 	}
 	m.log.Warn("a sandbox ended", "sandbox", b.snapshot().Short, "reason", ev.Reason, "detail", ev.Detail)
-	if err := m.destroyNow(m.ctx, b, doom{ev.Reason, ev.Detail}); err != nil {
+	if err := m.lose(m.ctx, b, doom{ev.Reason, ev.Detail}); err != nil {
 		m.log.Error("remove a sandbox that ended", "sandbox", b.snapshot().Short, "error", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"agentbox/internal/guest/client"
+	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
 )
 
@@ -29,8 +31,15 @@ type Egress interface {
 	// Set changes what a sandbox that has a way may reach. With cut, connections
 	// end that are not allowed any more.
 	Set(uid string, n sandbox.Network, cut bool) error
-	// Shut ends all connections of a sandbox, which may have none.
+	// Shut ends all connections of a sandbox, which may have none, and forgets its
+	// addresses.
 	Shut(uid string)
+	// Register says from which addresses connections of a sandbox that has a way
+	// come, and no others.
+	Register(uid string, addrs []netip.Addr) error
+	// ProxyURL has a token that names a sandbox to its proxy. own: it has a network
+	// of its own.
+	ProxyURL(sb *sandbox.Sandbox, own bool) (string, error)
 	// Requests are the hosts that a sandbox was denied; Dismiss takes one off the
 	// list, or reports NotFound.
 	Requests(uid string) []sandbox.NetworkRequest
@@ -55,10 +64,14 @@ func (noEgress) Default() sandbox.Network                 { return sandbox.Netwo
 func (noEgress) Open(*sandbox.Sandbox) client.Tunnel      { return nil }
 func (noEgress) Set(string, sandbox.Network, bool) error  { return nil }
 func (noEgress) Shut(string)                              {}
+func (noEgress) Register(string, []netip.Addr) error      { return nil }
 func (noEgress) Requests(string) []sandbox.NetworkRequest { return nil }
 func (noEgress) Dismiss(string, string) error             { return errdefs.ErrNotFound }
 func (noEgress) Transferred(string) (out, in int64)       { return 0, 0 }
 func (noEgress) Trust(*sandbox.Sandbox) [][]byte          { return nil }
+func (noEgress) ProxyURL(*sandbox.Sandbox, bool) (string, error) {
+	return "", errdefs.ErrNotImplemented
+}
 
 // DefaultNetwork is that of callers who want one and do not say which.
 func (m *Manager) DefaultNetwork() sandbox.Network { return m.opts.Egress.Default() }
@@ -84,6 +97,53 @@ func (m *Manager) wayOut(sb *sandbox.Sandbox) client.Tunnel {
 		return nil
 	}
 	return m.opts.Egress.Open(sb)
+}
+
+// register lets a sandbox that runs with a network of its own reach the proxy from
+// its addresses. Without that it is nobody there, so what fails here leads nowhere.
+// The caller holds b.op, or nobody knows b yet.
+func (m *Manager) register(ctx context.Context, b *box) {
+	sb := b.snapshot()
+	r, ok := runtime.As[runtime.Networked](m.opts.Runtime)
+	if !ok || !sb.Network.On() {
+		return
+	}
+	addrs, err := r.Addresses(ctx, sb.UID)
+	if err == nil {
+		m.wayOut(&sb) // the agent may not have asked for it yet
+		err = m.opts.Egress.Register(sb.UID, addrs)
+	}
+	if err != nil {
+		m.note(ctx, b, fmt.Errorf("let the sandbox reach the proxy: %w", err))
+	}
+}
+
+// ProxyURL is the URL of a running sandbox's proxy for programs in it, with a token
+// that names the sandbox there: http://sandbox:jwt_TOKEN@HOST:PORT. On back ends
+// whose sandboxes have no network of their own it leads to the sandbox's own end of
+// the tunnel, where the token is checked and none is needed.
+//
+// The token is a credential of this one sandbox. Doors give it to the sandbox's
+// owner only, and back ends to programs in the sandbox; it is in no log. It ends
+// with the lifetime that the sandbox has now: whoever extends that gives out
+// another.
+func (m *Manager) ProxyURL(ctx context.Context, c sandbox.Caller, id string) (string, error) {
+	b, err := m.find(ctx, c, id)
+	if err != nil {
+		return "", fmt.Errorf("make the URL of the sandbox's proxy: %w", err)
+	}
+	b.mu.Lock()
+	err = b.usable()
+	b.mu.Unlock()
+	sb := b.snapshot()
+	if err == nil && !sb.Network.On() {
+		err = sandbox.Refuse(errdefs.ErrFailedPrecondition, "Sandbox has no network")
+	}
+	if err != nil {
+		return "", fmt.Errorf("make the URL of the sandbox's proxy: %w", err)
+	}
+	_, own := runtime.As[runtime.Networked](m.opts.Runtime)
+	return m.opts.Egress.ProxyURL(&sb, own)
 }
 
 // SetNetwork changes what a sandbox may reach, at once for everything new. With
@@ -164,7 +224,11 @@ func (m *Manager) applyNetwork(ctx context.Context, b *box, before sandbox.Netwo
 	if before.On() == sb.Network.On() && before.Resolver == sb.Network.Resolver && slices.EqualFunc(m.trust(&was), m.trust(&sb), bytes.Equal) {
 		return nil
 	}
-	return m.inform(ctx, b)
+	if err := m.inform(ctx, b); err != nil {
+		return err
+	}
+	m.register(ctx, b)
+	return nil
 }
 
 // ChangeNetwork puts hosts on a sandbox's list and takes others off it, as they

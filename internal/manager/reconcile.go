@@ -111,7 +111,7 @@ func (m *Manager) recover(ctx context.Context, b *box, info runtime.Info) error 
 	case sandbox.Destroying:
 		return m.finish(ctx, b, doom{cmp.Or(rec.Reason, sandbox.ReasonDestroyed), rec.ReasonText}) // a damaged record has none
 	case sandbox.Failed:
-		return nil
+		return m.freeFailed(ctx, b, info)
 	}
 	m.hold(ctx, b)
 	m.holdStorage(ctx, b)
@@ -127,7 +127,7 @@ func (m *Manager) recover(ctx context.Context, b *box, info runtime.Info) error 
 	case rec.Status == sandbox.Live && info.State == sandbox.Live:
 		return errors.Join(m.hadLimits(ctx, b, info), m.takeOver(ctx, b))
 	}
-	return m.finish(ctx, b, lost(info))
+	return m.loseNow(ctx, b, lost(info))
 }
 
 // hold keeps the image of a sandbox that was there before. Without it a sandbox
@@ -182,7 +182,7 @@ func (m *Manager) resumeStop(ctx context.Context, b *box, info runtime.Info) err
 	if info.State == sandbox.Stopped {
 		return m.stopped(ctx, b, why)
 	}
-	return m.finish(ctx, b, lost(info))
+	return m.loseNow(ctx, b, lost(info))
 }
 
 // resumeStart lets run what was being started and runs, and leaves the rest
@@ -197,7 +197,7 @@ func (m *Manager) resumeStart(ctx context.Context, b *box, info runtime.Info) er
 	case sandbox.Stopped:
 		return m.stopped(ctx, b, doom{sandbox.ReasonStopped, "the server ended while it was started"})
 	}
-	return m.finish(ctx, b, lost(info))
+	return m.loseNow(ctx, b, lost(info))
 }
 
 // hadLimits finishes a change of limits that was recorded and may not have been
@@ -229,7 +229,7 @@ func (m *Manager) takeOver(ctx context.Context, b *box) error {
 		info, look := m.look(ctx, rec.UID)
 		switch {
 		case look == nil && info.State != sandbox.Live:
-			return m.finish(ctx, b, lost(info))
+			return m.loseNow(ctx, b, lost(info))
 		case look != nil || soon.Err() != nil || now().After(end):
 			return errors.Join(err, look)
 		}
@@ -252,7 +252,7 @@ func (m *Manager) adopt(ctx context.Context, b *box) error {
 		m.opts.Egress.Shut(sb.UID)
 		return fmt.Errorf("list the commands that run: %w", err)
 	}
-	m.runs(b, l, m.listenAgain(ctx, b))
+	m.runs(ctx, b, l, m.listenAgain(ctx, b))
 	for _, e := range execs {
 		if e.Result.Outcome == sandbox.Running && b.begin() == nil {
 			lease := &Lease{m: m, b: b, live: l}

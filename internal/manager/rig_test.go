@@ -39,12 +39,16 @@ type rig struct {
 	disk    disk
 	storage string // directory of tenants' storage
 	secrets manager.Secrets
+	// egress is the daemon's; nil: none. wrap is around its back end.
+	egress manager.Egress
+	wrap   func(runtime.Runtime) runtime.Runtime
 }
 
 // disk is what tests ask of *volume.Volumes, which only some systems have.
 type disk interface {
 	Create(ctx context.Context, owner, name string, size int64) (sandbox.Volume, error)
 	Holders(ctx context.Context, owner, name string) ([]string, error)
+	List(ctx context.Context, owner string) ([]sandbox.Volume, error)
 }
 
 func newRig(t *testing.T) *rig {
@@ -89,6 +93,10 @@ func (r *rig) tryOpen(before ...func(*life)) (*daemon, error) {
 	o := manager.Options{Runtime: &mortalRuntime{d.rt, l}, Images: l, Store: &mortalStore{s, l}, Policy: r.policy, Memory: r.memory}
 	if r.secrets != nil {
 		o.Secrets = r.secrets
+	}
+	o.Egress = r.egress
+	if r.wrap != nil {
+		o.Runtime = r.wrap(o.Runtime)
 	}
 	if r.volumes != nil {
 		o.Volumes = &mortalVolumes{r.volumes(s), l}
@@ -324,6 +332,18 @@ func (v *mortalVolumes) Acquire(ctx context.Context, owner, name, holder string,
 
 func (v *mortalVolumes) Release(ctx context.Context, owner, name, holder string) error {
 	return v.l.around("release", func() error { return v.Volumes.Release(ctx, owner, name, holder) })
+}
+
+func (v *mortalVolumes) CreateAs(ctx context.Context, id, owner, name string, size int64) (vol sandbox.Volume, err error) {
+	err = v.l.around("make volume", func() error {
+		vol, err = v.Volumes.CreateAs(ctx, id, owner, name, size)
+		return err
+	})
+	return vol, err
+}
+
+func (v *mortalVolumes) Remove(ctx context.Context, owner, name string) error {
+	return v.l.around("remove volume", func() error { return v.Volumes.Remove(ctx, owner, name) })
 }
 
 func (v *mortalVolumes) RemoveTenant(ctx context.Context, owner, tenant string) error {

@@ -115,7 +115,14 @@ func (m *Manager) stopNow(ctx context.Context, b *box, why doom) error {
 }
 
 func (m *Manager) stopped(ctx context.Context, b *box, why doom) error {
-	return m.transition(ctx, b, sandbox.Stopped, why, func(sb *sandbox.Sandbox) { sb.Stopped = wall() })
+	err := m.transition(ctx, b, sandbox.Stopped, why, func(sb *sandbox.Sandbox) { sb.Stopped = wall() })
+	if err == nil {
+		b.mu.Lock()
+		b.stopped = now()
+		b.mu.Unlock()
+		m.nudge()
+	}
+	return err
 }
 
 // startNow starts a sandbox that is stopped. The caller holds b.op.
@@ -135,7 +142,7 @@ func (m *Manager) startNow(ctx context.Context, b *box) error {
 		return errors.Join(err, m.settle(ctx, b, err))
 	}
 	b.begun()
-	m.runs(b, l, m.listenAgain(ctx, b))
+	m.runs(ctx, b, l, m.listenAgain(ctx, b))
 	return failpoint.StartRunning.Hit()
 }
 

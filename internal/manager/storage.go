@@ -23,6 +23,11 @@ type Volumes interface {
 	AcquireTenant(ctx context.Context, owner, tenant, holder string) (volume.Storage, error)
 	ReleaseTenant(owner, tenant, holder string)
 	RemoveTenant(ctx context.Context, owner, tenant string) error
+	// CreateAs makes a volume, or finds the one that was made with the same id;
+	// Get finds one, Remove removes one that nobody uses.
+	CreateAs(ctx context.Context, id, owner, name string, size int64) (sandbox.Volume, error)
+	Get(ctx context.Context, owner, name string) (sandbox.Volume, error)
+	Remove(ctx context.Context, owner, name string) error
 }
 
 // Holds are the volumes and storage that recorded sandboxes use, for who opens
@@ -120,6 +125,7 @@ func (m *Manager) releaseStorage(ctx context.Context, b *box) error {
 	if sb.Storage {
 		m.opts.Volumes.ReleaseTenant(sb.Owner, sb.Tenant, sb.UID)
 	}
+	errs = append(errs, m.dropVolumes(ctx, &sb, b.why().reason == sandbox.ReasonUnmade))
 	if sb.Storage && sb.DropStorage {
 		errs = append(errs, m.removeStorage(ctx, &sb))
 	}
@@ -165,6 +171,11 @@ func (b *box) noteDrop(sb *sandbox.Sandbox) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	sb.DropStorage = sb.DropStorage || b.dropStorage
+	for _, name := range b.dropVolumes {
+		if !slices.Contains(sb.DropVolumes, name) {
+			sb.DropVolumes = append(slices.Clone(sb.DropVolumes), name)
+		}
+	}
 }
 
 // dropStorage decides that the storage is to go with the sandbox, if it can.

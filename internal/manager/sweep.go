@@ -92,6 +92,8 @@ func (b *box) due(t time.Time) (act func(*Manager, *box) error, left time.Durati
 		}
 	case over(b.expires):
 		return b.condemn(sandbox.ReasonLifetime), left
+	case b.rec.Status == sandbox.Stopped && b.rec.KeepStopped > 0 && !b.ending && over(b.stopped.Add(b.rec.KeepStopped)):
+		return b.condemn(sandbox.ReasonIdle), left
 	case b.rec.Status == sandbox.Live && !b.ending && b.active == 0 && b.rec.IdleTimeout != sandbox.Never && over(b.used.Add(b.rec.IdleTimeout)):
 		if b.rec.OnIdle == sandbox.IdleStop {
 			b.ending = true

@@ -10,6 +10,7 @@ package runtime
 import (
 	"context"
 	"net"
+	"net/netip"
 	"time"
 
 	"agentbox/internal/sandbox"
@@ -212,6 +213,17 @@ type Resizer interface {
 	// before. A running sandbox that has more memory in use is
 	// FailedPrecondition, and none of its processes ends for it.
 	Resize(ctx context.Context, id string, l sandbox.Limits) error
+}
+
+// Networked is implemented by back ends whose sandboxes have a network of their
+// own, over which they reach the egress proxy's listener and nothing else: that is
+// for the back end to enforce. Programs in them find it by a URL with a token.
+type Networked interface {
+	// Addresses are those from which connections of a running sandbox come to this
+	// host. Together with the token they are its identity, so no other sandbox may
+	// send from them as long as it runs. They are asked for after each Start and
+	// when a daemon takes the sandbox over.
+	Addresses(ctx context.Context, id string) ([]netip.Addr, error)
 }
 
 // StatsReader is implemented by back ends that can measure a sandbox.

@@ -43,6 +43,8 @@ type Sandbox struct {
 	// DropStorage: the storage is to go with the sandbox.
 	Tenant               string
 	Storage, DropStorage bool
+	// DropVolumes are the volumes that are to go with the sandbox, by name.
+	DropVolumes []string
 
 	// Network is what the sandbox may reach. Its mode is set.
 	Network Network
@@ -54,6 +56,9 @@ type Sandbox struct {
 	Ports []Port
 
 	OnIdle OnIdle
+	// KeepStopped and KeepFailed as in the request.
+	KeepStopped time.Duration
+	KeepFailed  bool
 	// IdleTimeout is how long a running sandbox may do nothing, Lifetime how
 	// long it may exist before Expires; Never: no end.
 	IdleTimeout, Lifetime time.Duration
@@ -79,6 +84,9 @@ type VolumeMount struct {
 	Name     string
 	Path     string // as CheckMountPaths allows
 	ReadOnly bool
+	// Make: it is made with the sandbox, in the size that volumes have by default,
+	// and goes with a sandbox that could not be made. Later it is like all others.
+	Make bool
 }
 
 // Never is a timeout that does not end anything.

@@ -144,7 +144,7 @@ func secure(next http.Handler) http.Handler {
 
 // corsHeaders are what pages of allowed origins may send and see.
 const (
-	corsSend = "Authorization, X-API-Key, Content-Type, X-Request-ID, Idempotency-Key, Last-Event-ID, Range, If-Range, " +
+	corsSend = "Authorization, X-API-Key, X-AUTOCODER-API-KEY, Content-Type, X-Request-ID, Idempotency-Key, Last-Event-ID, Range, If-Range, " +
 		"X-Grpc-Web, X-User-Agent, Grpc-Timeout, Connect-Protocol-Version, Connect-Timeout-Ms"
 	corsSee = "X-Request-ID, Retry-After, Content-Range, Content-Disposition, Accept-Ranges, ETag, X-First-Offset, X-Skipped, " +
 		"Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin"

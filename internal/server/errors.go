@@ -122,6 +122,10 @@ func NewProblem(code Code, text string) *Problem {
 // ProblemOf is the one place that turns errors into answers. Only texts that
 // are meant for callers get out.
 func ProblemOf(err error) *Problem {
+	var words *reworded
+	if errors.As(err, &words) {
+		return words.problem()
+	}
 	var p *Problem
 	if errors.As(err, &p) {
 		return p
@@ -143,7 +147,7 @@ func ProblemOf(err error) *Problem {
 	p = NewProblem(code, text)
 	switch p.Code {
 	case CodeUnauthenticated:
-		p.header.Set("WWW-Authenticate", "Bearer")
+		p.header.Set("WWW-Authenticate", challengeOf(err))
 	case CodeUnavailable, CodeLimitExceeded, CodeQuotaExceeded:
 		p = p.RetryAfter(time.Second)
 	}
@@ -218,6 +222,38 @@ func (p *Problem) RetryAfter(d time.Duration) *Problem {
 	return p
 }
 
+// challengeOf is how those who are refused with err may come in.
+func challengeOf(err error) string {
+	var challenge *auth.ChallengeError
+	if errors.As(err, &challenge) {
+		return challenge.Challenge
+	}
+	return "Bearer"
+}
+
+// reworded is an error with a door's own words and status.
+type reworded struct {
+	error
+	status int
+	detail string
+}
+
+// Reword lets an error be answered in the words of a door's contract. Its code stays;
+// a status of 0 is that of the code.
+func Reword(err error, status int, detail string) error { return &reworded{err, status, detail} }
+
+// Unwrap is the error itself.
+func (e *reworded) Unwrap() error { return e.error }
+
+func (e *reworded) problem() *Problem {
+	p := *ProblemOf(e.error)
+	p.Detail = e.detail
+	if e.status != 0 {
+		p.status = e.status
+	}
+	return &p
+}
+
 // classes stand in order: the first that fits counts.
 var classes = []struct {
 	is   func(error) bool
@@ -270,10 +306,11 @@ func Explain(ctx context.Context, err error) *Problem {
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	p := Explain(r.Context(), err)
 	maps.Copy(w.Header(), p.header)
-	writeJSON(w, p.status, p)
+	WriteJSON(w, p.status, p)
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
+// WriteJSON answers a request with a value.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v) // a client that is gone needs no answer

@@ -10,7 +10,7 @@ import (
 // addOwnRoutes adds what concerns the server and no door.
 func (s *Server) addOwnRoutes() {
 	status := func(w http.ResponseWriter, code int, text string) {
-		writeJSON(w, code, map[string]string{"status": text})
+		WriteJSON(w, code, map[string]string{"status": text})
 	}
 	s.router.Handle(Route{Pattern: "GET /health", Access: auth.Open, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		status(w, http.StatusOK, "ok")
@@ -27,7 +27,11 @@ func (s *Server) addOwnRoutes() {
 		}
 		status(w, http.StatusOK, "ready")
 	})})
-	s.router.Handle(Route{Pattern: "GET /metrics", Access: auth.NeedAdmin, Handler: s.metrics.Handler()})
+	numbers := auth.NeedAdmin
+	if s.opts.OpenMetrics {
+		numbers = auth.Open
+	}
+	s.router.Handle(Route{Pattern: "GET /metrics", Access: numbers, Handler: s.metrics.Handler()})
 	for pattern, h := range map[string]http.HandlerFunc{
 		"GET /debug/pprof/": pprof.Index, "GET /debug/pprof/cmdline": pprof.Cmdline, "GET /debug/pprof/profile": pprof.Profile,
 		"GET /debug/pprof/symbol": pprof.Symbol, "GET /debug/pprof/trace": pprof.Trace,

@@ -31,6 +31,9 @@ type Options struct {
 	// Health checks call it often.
 	Ready func(context.Context) error
 
+	// OpenMetrics serves /metrics of the main port to everybody who may come in,
+	// without a key.
+	OpenMetrics bool
 	// NoAuth says that the gate asks for no key. Serve then refuses to listen
 	// for other machines.
 	NoAuth bool

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -313,10 +314,10 @@ func TestWEB12_Headers(t *testing.T) {
 // TestWEB01_NoStateChange sends what a page of another site can make a browser
 // send, to a server without keys.
 func TestWEB01_NoStateChange(t *testing.T) {
-	changed := false
+	var changed atomic.Bool
 	w := start(t, auth.Policy{NoAuth: true, AllowOrigin: []string{"https://app.example"}}, server.Options{},
-		server.Route{Pattern: "GET /terminal", Stream: true, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { changed = true })},
-		server.Route{Pattern: "POST /x", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { changed = true })})
+		server.Route{Pattern: "GET /terminal", Stream: true, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { changed.Store(true) })},
+		server.Route{Pattern: "POST /x", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { changed.Store(true) })})
 	for _, headers := range [][]string{
 		{"Origin", "http://evil.test", "Content-Type", "text/plain"},
 		{"Origin", "null", "Content-Type", "application/x-www-form-urlencoded"},
@@ -336,7 +337,7 @@ func TestWEB01_NoStateChange(t *testing.T) {
 	}
 	resp, body := w.do("OPTIONS", "/x", nil, "Origin", "http://evil.test", "Access-Control-Request-Method", "POST")
 	problem(t, resp, body, 403, server.CodeForbidden)
-	if changed {
+	if changed.Load() {
 		t.Fatal("a page of another site has changed something")
 	}
 	resp, _ = w.do("OPTIONS", "/x", nil, "Origin", "https://app.example", "Access-Control-Request-Method", "POST")
@@ -352,7 +353,7 @@ func TestWEB01_NoStateChange(t *testing.T) {
 			t.Errorf("a page can't see %s: %v", h, resp.Header)
 		}
 	}
-	if resp.StatusCode != 200 || !changed || resp.Header.Get("Access-Control-Allow-Origin") != "https://app.example" || resp.Header.Get("Vary") != "Origin" {
+	if resp.StatusCode != 200 || !changed.Load() || resp.Header.Get("Access-Control-Allow-Origin") != "https://app.example" || resp.Header.Get("Vary") != "Origin" {
 		t.Errorf("an allowed origin: %d %v", resp.StatusCode, resp.Header)
 	}
 }

@@ -61,6 +61,7 @@ func TestUpgrade(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+	raw(t, p, "DROP TABLE settings")
 	raw(t, p, "DROP TABLE keys", "DROP TABLE volumes", "ALTER TABLE idempotency DROP COLUMN answer", "ALTER TABLE idempotency DROP COLUMN begun", "PRAGMA user_version = 1")
 	s = open(t, p)
 	if all, err := s.Sandboxes(t.Context()); err != nil || len(all) != 1 {

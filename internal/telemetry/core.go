@@ -28,6 +28,7 @@ type Core struct {
 	conns     *prometheus.CounterVec
 	bytes     *prometheus.CounterVec
 	omitted   *prometheus.Desc
+	tokens    prometheus.Counter
 }
 
 // Results of calls that made nothing.
@@ -70,6 +71,9 @@ func New() *Core {
 			Name: "agentbox_egress_bytes_total", Help: "Bytes of such connections.",
 		}, []string{"direction"}),
 		omitted: prometheus.NewDesc("agentbox_egress_records_lost_total", "Connections that the log of connections does not have, since there were too many or it could not be written.", nil, nil),
+		tokens: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "agentbox_egress_tokens_refused_total", Help: "Requests to the proxy that had no good token, or came from an address that is no sandbox's.",
+		}),
 	}
 }
 
@@ -116,6 +120,9 @@ func (c *Core) Connected(verdict string, sent, received int64) {
 	c.bytes.WithLabelValues("in").Add(float64(received))
 }
 
+// TokenRefused counts a request to the proxy that had no good token.
+func (c *Core) TokenRefused() { c.tokens.Inc() }
+
 func resultOf(err error) string {
 	switch {
 	case err == nil:
@@ -136,7 +143,7 @@ var states = []sandbox.State{
 }
 
 func (c *Core) all() []prometheus.Collector {
-	return []prometheus.Collector{c.creates, c.creating, c.execs, c.running, c.ooms, c.ends, c.conns, c.bytes}
+	return []prometheus.Collector{c.creates, c.creating, c.execs, c.running, c.ooms, c.ends, c.conns, c.bytes, c.tokens}
 }
 
 // Describe implements prometheus.Collector.

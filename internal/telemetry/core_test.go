@@ -29,6 +29,7 @@ func TestCore(t *testing.T) {
 	c.Executed(nil, &sandbox.StateError{})
 	c.Ended(sandbox.ReasonOOM)
 	c.Ended(sandbox.ReasonIdle)
+	c.TokenRefused()
 	r := prometheus.NewPedanticRegistry()
 	if err := r.Register(c); err != nil {
 		t.Fatal(err)
@@ -49,6 +50,7 @@ func TestCore(t *testing.T) {
 		`agentbox_execs_total{result="signaled"} 1`,
 		`agentbox_execs_total{result="timed_out"} 1`,
 		`agentbox_oom_kills_total 2`,
+		`agentbox_egress_tokens_refused_total 1`,
 		`agentbox_sandbox_ends_total{reason="idle"} 1`,
 		`agentbox_sandbox_ends_total{reason="oom"} 1`,
 		`agentbox_sandboxes{state="creating"} 0`,

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"agentbox/internal/audit"
 	"agentbox/internal/auth"
 	"agentbox/internal/cli"
@@ -174,7 +176,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 		}
 		rates.Exempt = append(rates.Exempt, network)
 	}
-	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, Loopback: !slices.ContainsFunc(d.addresses(), func(at string) bool { return !auth.IsLoopback(at) }), AllowOrigin: d.cfg.AllowOrigin, Rates: rates, Requests: int(d.cfg.Limits.Requests)})
+	d.gate, err = auth.NewGate(d.keys, auth.Policy{NoAuth: d.cfg.NoAuth, LocalOnly: d.cfg.Autocoder.LocalOnly, Login: login(&d.cfg.Autocoder), Loopback: !slices.ContainsFunc(d.addresses(), func(at string) bool { return !auth.IsLoopback(at) }), AllowOrigin: d.cfg.AllowOrigin, Rates: rates, Requests: int(d.cfg.Limits.Requests)})
 	if err != nil {
 		return err
 	}
@@ -182,7 +184,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 	opts := server.Options{
 		Gate: d.gate, Origins: d.gate.Origins(), Recorder: d.audit, Log: d.hooks.Log, NoAuth: d.cfg.NoAuth, Ready: d.ready,
 		HeaderTimeout: h.HeaderTimeout, BodyTimeout: h.BodyTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
-		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace, Metrics: server.NewMetrics(),
+		MaxHeader: int(h.MaxHeader), StopGrace: h.StopGrace, Metrics: server.NewMetrics(), OpenMetrics: d.cfg.Autocoder.EnableMetrics,
 	}
 	opts.Metrics.Register(d.meter)
 	if d.cfg.TLS.Cert != "" {
@@ -198,6 +200,7 @@ func (d *daemon) openServer(context.Context) (err error) {
 		Version: d.hooks.Version, Keys: d.keys, Audit: d.audit, Sandboxes: d.boxes, Inside: d.boxes, Repeats: d.boxes, Images: operatorImages{d.images, d.hooks.Pull}, Volumes: d.vols, Networks: d.boxes, Connections: d.conns, Secrets: d.secrets,
 		Defaults: sandbox.Limits{Memory: s.Memory, CPUs: s.CPUs, Disk: s.Disk, Pids: s.Pids}, Draining: d.server.Draining(),
 	})
+	d.addSandboxes()
 	rpc.New(d.server.Router(), rpc.Parts{Sandboxes: d.boxes, Audit: d.audit, Session: d.session(), Ready: d.ready, Draining: d.server.Draining()})
 	return nil
 }
@@ -232,15 +235,7 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, d.boxes.Drain)()
-	metrics := make(chan error, 1)
-	if l.metrics == nil {
-		metrics <- nil
-	} else {
-		go func() {
-			defer cancel() // half a daemon is none
-			metrics <- d.server.ServeMetrics(ctx, l.metrics)
-		}()
-	}
+	wait := d.serveBeside(ctx, cancel, l)
 	d.hooks.Up(up)
 	serving := []net.Listener{l.main, l.local}
 	if l.grpc != nil {
@@ -248,7 +243,7 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 	}
 	err := d.server.Serve(ctx, serving...)
 	cancel()
-	err = errors.Join(err, <-metrics)
+	err = errors.Join(err, wait())
 	if d.cfg.Ephemeral {
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), destroyAll)
 		defer done()
@@ -262,6 +257,25 @@ func (d *daemon) serve(ctx context.Context, l listeners) error {
 	}
 	d.hooks.Left(left)
 	return err
+}
+
+// serveBeside serves the listeners that not every daemon has, until ctx ends. When
+// one of them fails, it ends the daemon: half a one is none. What it returns waits
+// for them.
+func (d *daemon) serveBeside(ctx context.Context, end func(), l listeners) (wait func() error) {
+	var g errgroup.Group
+	for _, one := range []struct {
+		net.Listener
+		serve func(context.Context, net.Listener) error
+	}{{l.metrics, d.server.ServeMetrics}, {l.proxy, d.out.Serve}} {
+		if one.Listener != nil {
+			g.Go(func() error {
+				defer end()
+				return one.serve(ctx, one.Listener)
+			})
+		}
+	}
+	return g.Wait
 }
 
 // policy is the operator's, as the core takes it.

@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"path/filepath"
+	"strconv"
 
 	"agentbox/internal/audit"
 	"agentbox/internal/cabundle"
@@ -14,6 +16,7 @@ import (
 	"agentbox/internal/egress/dial"
 	"agentbox/internal/egress/journal"
 	"agentbox/internal/egress/mint"
+	"agentbox/internal/egress/token"
 	"agentbox/internal/egress/vault"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/sandbox"
@@ -22,8 +25,9 @@ import (
 
 // In the data directory:
 const (
-	egressDir    = "egress"        // the log of connections
-	interceptKey = "intercept.key" // what the authorities of sandboxes follow from
+	egressDir    = "egress"            // the log of connections
+	interceptKey = "intercept.key"     // what the authorities of sandboxes follow from
+	signingKeys  = "signing-keys.json" // of the tokens of sandboxes
 )
 
 // secretsKey encrypts the secrets of owners, in the data directory.
@@ -51,11 +55,7 @@ func (d *daemon) openEgress(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	bundle, err := cabundle.Load("egress.ca_bundle", c.CABundle)
-	if err != nil {
-		return err
-	}
-	roots, err := rootsWith(bundle)
+	bundle, roots, err := authorities(c)
 	if err != nil {
 		return err
 	}
@@ -63,29 +63,41 @@ func (d *daemon) openEgress(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	keys, err := token.Open(filepath.Join(d.cfg.DataDir, signingKeys), c.SigningKey, c.KeyOverlap)
+	if err != nil {
+		return err
+	}
 	d.out = egress.NewGateway(egress.GatewayOptions{
-		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Intercept: m, Secrets: d.secrets, Roots: roots}),
+		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: recorder{d.conns, d.meter}, Intercept: m, Secrets: d.secrets, Roots: roots, Tokens: keys}),
 		Full:  c.Full, Limits: limitsOf(c), Log: d.hooks.Log,
-		Trust: cabundle.Raw(bundle), Authorities: m,
+		Trust: cabundle.Raw(bundle), Authorities: m, Keys: keys, Address: calledProxy(c),
 	})
 	d.later(d.out.Close)
 	return nil
 }
 
-// rootsWith are the authorities that servers of intercepted connections are
-// checked with: this machine's and the operator's. nil: this machine's alone.
-func rootsWith(bundle []*x509.Certificate) (*x509.CertPool, error) {
-	if len(bundle) == 0 {
-		return nil, nil
+// authorities are the operator's, and the roots that servers of intercepted
+// connections are checked with: this machine's and those; nil: this machine's alone.
+func authorities(c *config.Egress) (bundle []*x509.Certificate, roots *x509.CertPool, err error) {
+	if bundle, err = cabundle.Load("egress.ca_bundle", c.CABundle); err != nil || len(bundle) == 0 {
+		return nil, nil, err
 	}
-	roots, err := x509.SystemCertPool()
-	if err != nil {
-		return nil, fmt.Errorf("read this machine's certificates: %w", err)
+	if roots, err = x509.SystemCertPool(); err != nil {
+		return nil, nil, fmt.Errorf("read this machine's certificates: %w", err)
 	}
-	for _, c := range bundle {
-		roots.AddCert(c)
+	for _, cert := range bundle {
+		roots.AddCert(cert)
 	}
-	return roots, nil
+	return bundle, roots, nil
+}
+
+// calledProxy is how sandboxes with a network of their own call the proxy's
+// listener. Empty: there is none.
+func calledProxy(c *config.Egress) string {
+	if c.ProxyHost == "" {
+		return ""
+	}
+	return net.JoinHostPort(c.ProxyHost, strconv.FormatInt(c.ProxyPort, 10))
 }
 
 func newDialer(c *config.Egress) (*dial.Dialer, error) {
@@ -116,6 +128,9 @@ func (r recorder) Record(rec egress.Record) {
 		return // it is counted at its end
 	}
 	r.meter.Connected(string(rec.Verdict), rec.BytesUp, rec.BytesDown)
+	if rec.Code == egress.CodeToken {
+		r.meter.TokenRefused()
+	}
 }
 
 // tunnels are a gateway's ways as the guest channel knows them.

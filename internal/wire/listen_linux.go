@@ -11,7 +11,7 @@ import (
 )
 
 // listeners are where a daemon can be reached.
-type listeners struct{ main, local, metrics, grpc net.Listener }
+type listeners struct{ main, local, metrics, grpc, proxy net.Listener }
 
 func (d *daemon) listen() (l listeners, err error) {
 	defer func() {
@@ -32,6 +32,22 @@ func (d *daemon) listen() (l listeners, err error) {
 		if l.metrics, err = net.Listen("tcp", d.cfg.MetricsListen); err != nil {
 			return l, fmt.Errorf("listen on %s for metrics: %w", d.cfg.MetricsListen, err)
 		}
+	}
+	if d.cfg.Egress.ProxyHost != "" {
+		if l.proxy, err = d.listenProxy(); err != nil {
+			return l, err
+		}
+		d.hooks.Log.Info("the egress proxy listens for sandboxes with a network of their own", "address", l.proxy.Addr().String(), "called", d.cfg.Egress.ProxyHost)
+	}
+	return l, nil
+}
+
+// listenProxy opens the port that sandboxes with a network of their own reach.
+func (d *daemon) listenProxy() (net.Listener, error) {
+	at := d.cfg.Egress.ProxyAddress()
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s for the egress proxy: %w (another address: --egress-proxy-listen, another port: --egress-proxy-port)", at, err)
 	}
 	return l, nil
 }
@@ -96,22 +112,31 @@ func (d *daemon) tryAddress(context.Context) error {
 			return err
 		}
 	}
-	l, err := d.listenMain()
-	if err != nil {
-		return err
+	tries := []func() (net.Listener, error){d.listenMain}
+	if d.cfg.GRPC.Listen != config.ListenAuto {
+		tries = append(tries, d.listenGRPC)
 	}
-	if err := l.Close(); err != nil || d.cfg.GRPC.Listen == config.ListenAuto {
-		return err
+	if d.cfg.Egress.ProxyHost != "" {
+		tries = append(tries, d.listenProxy)
 	}
-	if l, err = d.listenGRPC(); err != nil || l == nil {
-		return err
+	for _, try := range tries {
+		l, err := try()
+		if err != nil {
+			return err
+		}
+		if l == nil {
+			continue // not wanted
+		}
+		if err := l.Close(); err != nil {
+			return err
+		}
 	}
-	return l.Close()
+	return nil
 }
 
 func (l listeners) close() error {
 	var err error
-	for _, one := range []net.Listener{l.main, l.local, l.metrics, l.grpc} {
+	for _, one := range []net.Listener{l.main, l.local, l.metrics, l.grpc, l.proxy} {
 		if one != nil {
 			err = errors.Join(err, one.Close())
 		}

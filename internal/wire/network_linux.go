@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"crypto/rand"
 	"net/netip"
 	"slices"
 	"sync"
@@ -8,6 +9,7 @@ import (
 	"agentbox/internal/cli"
 	"agentbox/internal/config"
 	"agentbox/internal/egress"
+	"agentbox/internal/egress/mint"
 	"agentbox/internal/sandbox"
 )
 
@@ -18,27 +20,42 @@ func Network(c *config.Egress, n sandbox.Network) (cli.Network, error) {
 	if err != nil {
 		return nil, err
 	}
+	_, roots, err := authorities(c)
+	if err != nil {
+		return nil, err
+	}
+	secret := make([]byte, 32) // nothing outlives this process
+	_, _ = rand.Read(secret)   // it does not fail
+	m := mint.New(secret)
 	seen := &denials{}
 	out := egress.NewGateway(egress.GatewayOptions{
-		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: seen}),
-		Full:  true, Limits: limitsOf(c),
+		Proxy: egress.New(egress.Options{Dialer: dialer, Recorder: seen, Intercept: m, Roots: roots}),
+		Full:  true, Limits: limitsOf(c), Authorities: m,
 	})
 	if err := out.Check(n); err != nil || !n.On() {
 		return nil, err
 	}
-	return &ownNetwork{Way: out.Open(&sandbox.Sandbox{UID: "run", Network: n}), denials: seen, gateway: out}, nil
+	own := &sandbox.Sandbox{UID: ownName, Network: n}
+	return &ownNetwork{Way: out.Open(own), trust: out.Trust(own), denials: seen, gateway: out}, nil
 }
 
 func limitsOf(c *config.Egress) egress.Limits {
 	return egress.Limits{Conns: int(c.Connections), BytesPerSecond: c.Rate, Bytes: c.Bytes}
 }
 
+// ownName is what the gateway calls the sandbox of this process.
+const ownName = "run"
+
 // ownNetwork is that of agentbox run.
 type ownNetwork struct {
 	*egress.Way
 	*denials
+	trust   [][]byte
 	gateway *egress.Gateway
 }
+
+// Trust implements cli.Network.
+func (n *ownNetwork) Trust() [][]byte { return n.trust }
 
 // Close implements cli.Network.
 func (n *ownNetwork) Close() error { return n.gateway.Close() }

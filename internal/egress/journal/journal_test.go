@@ -1,10 +1,14 @@
 package journal
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,5 +113,30 @@ func TestFlood(t *testing.T) {
 	}
 	if calm := all(t, j, Query{Owner: "o", Sandbox: "calm"}); len(calm) != 1 || calm[0].Path != "calm" {
 		t.Errorf("of the other sandbox: %+v", calm)
+	}
+}
+
+// That records can't be written is told: to who asks, in what is counted, and once
+// to the operator.
+func TestUnwritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	var said bytes.Buffer
+	j, err := Open(dir, audit.Options{MaxFile: 4096}, slog.New(slog.NewTextHandler(&said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dir); err != nil { // so that no further file can be begun
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		j.Record(egress.Record{Time: time.Now(), Sandbox: "a", Owner: "o", Path: fmt.Sprint(strings.Repeat("x", 200), i)})
+	}
+	for end := time.Now().Add(30 * time.Second); j.Err() == nil && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	failed := j.Err()
+	_ = j.Close() // it may fail for the same reason
+	if failed == nil || j.Lost() == 0 || j.Lost() > 100 || strings.Count(said.String(), "written=false") != 1 {
+		t.Errorf("%v, %d lost, said: %s", failed, j.Lost(), said.String())
 	}
 }

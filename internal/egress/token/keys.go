@@ -63,7 +63,7 @@ func (k *Keys) Rotate(secret string, overlap time.Duration) error {
 		if i == len(k.all)-1 {
 			old.until = now.Add(overlap)
 		}
-		if now.Before(old.until) {
+		if now.Before(old.until) && string(old.secret) != secret { // it may come back
 			all = append(all, old)
 		}
 	}

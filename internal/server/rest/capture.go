@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 
 	"agentbox/internal/guest/client"
+	"agentbox/internal/server/doors"
 )
 
 // capture keeps the output of a command once, in the order of arrival: results of
@@ -190,47 +190,15 @@ func (b *ExecResult) writeOutput(w io.Writer, stream int, cut bool) error {
 		}
 		return e.Close()
 	}
-	t := &jsonText{w: w}
+	t := doors.NewJSONText(w)
 	if err := b.kept.copyTo(t, stream); err != nil {
 		return err
 	}
 	if cut {
-		return t.end(cutMark)
+		return t.End(doors.CutMark)
 	}
-	return t.end("")
-}
-
-// jsonText writes bytes as the inside of a JSON string. Characters that lie
-// across two writes stay whole.
-type jsonText struct {
-	w    io.Writer
-	tail []byte // the begin of a character
-}
-
-func (t *jsonText) Write(p []byte) (int, error) {
-	n := len(p)
-	p = append(t.tail, p...)
-	whole := len(p) - splitLen(p)
-	t.tail = append([]byte(nil), p[whole:]...)
-	return n, t.write(p[:whole])
-}
-
-// end writes what stayed in parts, and a last text.
-func (t *jsonText) end(last string) error { return t.write(append(t.tail, last...)) }
-
-func (t *jsonText) write(p []byte) error {
-	var quoted bytes.Buffer
-	if err := encode(&quoted, string(p)); err != nil {
-		return err
-	}
-	b := bytes.TrimSuffix(quoted.Bytes(), []byte("\n"))
-	_, err := t.w.Write(b[1 : len(b)-1])
-	return err
+	return t.End("")
 }
 
 // encode writes JSON as all answers have it.
-func encode(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}
+func encode(w io.Writer, v any) error { return doors.EncodeJSON(w, v) }

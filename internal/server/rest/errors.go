@@ -17,29 +17,14 @@ import (
 
 	"agentbox/internal/nearest"
 	"agentbox/internal/server"
+	"agentbox/internal/server/doors"
 )
 
-// FieldError is what is wrong with the form of one field. Its names are those
-// that clients of other services look for.
-type FieldError struct {
-	Type  string `json:"type" doc:"What is wrong, for programs, such as missing or string_type."`
-	Loc   []any  `json:"loc" doc:"Where: body, query or path, then names and positions."`
-	Msg   string `json:"msg" doc:"What is wrong, in words."`
-	Input any    `json:"input" doc:"What was sent there, if it is short."`
-}
+// FieldError is what is wrong with the form of one field.
+type FieldError = doors.FieldError
 
-func (e *FieldError) Error() string { return e.Msg }
-
-// FormProblem is the body of an error about a request's form: what is missing,
-// unknown, or of the wrong type.
-type FormProblem struct {
-	Detail []*FieldError `json:"detail"`
-}
-
-func (p *FormProblem) Error() string { return p.Detail[0].Msg }
-
-// GetStatus is the HTTP status.
-func (p *FormProblem) GetStatus() int { return http.StatusUnprocessableEntity }
+// FormProblem is the body of an error about a request's form.
+type FormProblem = doors.FormProblem
 
 // Bounds of what an error tells: how much it repeats of one value, in bytes of
 // JSON, how much of a name, and of how many fields it speaks.

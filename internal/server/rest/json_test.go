@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"agentbox/internal/server/doors"
 )
 
 // TestAPI01_OneReading: a body means the same to every reader, or is refused.
@@ -12,7 +14,7 @@ func TestAPI01_OneReading(t *testing.T) {
 		`{"a":"\ud83d\ude00"}`: true, `{"a":"\uD83D\uDE00x\ud83d\ude00"}`: true, `{"a":"\\ud800"}`: true, `{"a":"\u0000\n\"\\"}`: true, `{"a":[{"b":1},{"b":2}]}`: true,
 		`{"a":"\ud83d"}`: false, `{"a":"\ude00"}`: false, `{"a":"\ud83d\ud83d"}`: false, `{"a":"\ud83dx\ude00"}`: false, `{"a":"\ude00\ud83d"}`: false, `{"\ud83d":1}`: false, `{"a":"\ud83d\n"}`: false, `"\ud83d`: false, `"\ud83d\`: false,
 		`{"a":1,"a":2}`: false, `{"b":{"a":1,"\u0061":2}}`: false, "\"\xff\"": false, strings.Repeat("[", 33) + strings.Repeat("]", 33): false,
-		`[` + strings.Repeat("0,", maxValues+1) + `0]`: false, `[` + strings.Repeat("0,", maxValues/2) + `0]`: true,
+		`[` + strings.Repeat("0,", doors.MaxValues+1) + `0]`: false, `[` + strings.Repeat("0,", doors.MaxValues/2) + `0]`: true,
 	} {
 		var v any
 		if err := unmarshal([]byte(body), &v); (err == nil) != want {

@@ -82,13 +82,14 @@ func answerOf(r *sandbox.Result, dir string) *sandboxv1.ExecResponse {
 		ExitCode: exitCode(r), Stdout: text(r.Stdout, r.StdoutTruncated), Stderr: text(r.Stderr, r.StderrTruncated),
 		TimedOut: r.Outcome == sandbox.TimedOut, Truncated: r.StdoutTruncated || r.StderrTruncated,
 	}
-	if why, code := reasonOf(r, dir); why != "" {
-		if a.Stderr != "" && !strings.HasSuffix(a.Stderr, "\n") {
-			a.Stderr += "\n"
-		}
-		a.Stderr += why
-		a.ExitCode = code
+	why := reasonOf(r, dir)
+	if why != "" && r.Outcome == sandbox.Exited { // which stderr has in other words
+		a.ExitCode, a.Stderr = -1, ""
 	}
+	if why != "" && a.Stderr != "" && !strings.HasSuffix(a.Stderr, "\n") {
+		a.Stderr += "\n"
+	}
+	a.Stderr += why
 	return a
 }
 
@@ -99,20 +100,18 @@ func exitCode(r *sandbox.Result) int32 {
 	return int32(min(max(doors.SignalCode(r), math.MinInt32), math.MaxInt32))
 }
 
-// reasonOf is what the numbers of a result don't tell, and the exit code beside it.
-func reasonOf(r *sandbox.Result, dir string) (why string, code int32) {
-	code = exitCode(r)
+// reasonOf is what the numbers of a result don't tell. Of a command that exited it is
+// why it could not be run.
+func reasonOf(r *sandbox.Result, dir string) string {
 	switch r.Outcome {
 	case sandbox.TimedOut:
-		return timedOut, code
+		return timedOut
 	case sandbox.Exited:
-		if e := noDirectory(r, dir); e != "" {
-			return e, -1
-		}
+		return noDirectory(r, dir)
 	case sandbox.Signaled:
-		return "", code
+		return ""
 	}
-	return r.Reason, code
+	return r.Reason
 }
 
 // noDirectory is the text for a working directory in which the command could not

@@ -218,8 +218,8 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
-// TestDestroyEndsCalls: what runs in a session that goes ends at once with a reason.
-func TestDestroyEndsCalls(t *testing.T) {
+// TestX23DestroyEndsCalls: what runs in a session that goes ends at once with a reason.
+func TestX23DestroyEndsCalls(t *testing.T) {
 	w := start(t)
 	c := w.client(w.acme)
 	id := w.session(c).GetSessionId()

@@ -52,7 +52,7 @@ var foreign = map[protoreflect.Name]func(id string) proto.Message{
 
 // elsewhere are the rpcs that are about no session of before, and the test that keeps
 // owners apart there.
-var elsewhere = map[protoreflect.Name]string{"CreateSession": "TestCreateIsIdempotent", "ListSessions": "TestForeignOwner"}
+var elsewhere = map[protoreflect.Name]string{"CreateSession": "TestCreateIsIdempotent", "ListSessions": "TestX16ForeignOwner"}
 
 // call sends a request and tells all that was answered.
 func (w *world) call(c *connect.Client, m protoreflect.MethodDescriptor, q proto.Message) string {
@@ -90,10 +90,10 @@ func (w *world) call(c *connect.Client, m protoreflect.MethodDescriptor, q proto
 	}
 }
 
-// TestForeignOwner asks each rpc of the descriptor for another owner's session, by
+// TestX16ForeignOwner asks each rpc of the descriptor for another owner's session, by
 // each of its ids: the answer is that for one that never was, and nothing happens. An
 // rpc without a row fails.
-func TestForeignOwner(t *testing.T) {
+func TestX16ForeignOwner(t *testing.T) {
 	w := start(t)
 	c := w.client(w.acme)
 	sb := w.session(c)

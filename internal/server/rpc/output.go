@@ -57,12 +57,13 @@ func (o *output) end(r *sandbox.Result, dir string) error {
 			_ = w.send(rest) // the last message tells
 		}
 	}
-	why, code := reasonOf(r, dir)
+	why, code := reasonOf(r, dir), exitCode(r)
 	switch {
-	case why != "" && r.Outcome != sandbox.Exited && r.Outcome != sandbox.OOM, why != "" && code == -1:
-		return o.fail(why)
-	case why != "":
+	case why == "":
+	case r.Outcome == sandbox.OOM, r.Outcome == sandbox.Canceled:
 		_ = o.stderr.send([]byte(why))
+	default:
+		return o.fail(why)
 	}
 	return o.send(&sandboxv1.ExecStreamResponse{Type: typeExit, ExitCode: &code})
 }

@@ -132,20 +132,17 @@ func (images) Acquire(_ context.Context, name string) (image.Image, func(), erro
 func (images) Hold(context.Context, string) (func(), error) { return func() {}, nil }
 
 // outside takes what the real one takes, and leads nowhere.
-type outside struct{}
+type outside struct{ manager.Egress }
 
 func (outside) Check(n sandbox.Network) error {
 	_, err := policy.Compile(policy.Spec{Mode: policy.Mode(n.Mode), Allow: n.Allow})
 	return err
 }
-func (outside) Default() sandbox.Network                 { return sandbox.Network{Allow: []string{"default"}} }
-func (outside) Open(*sandbox.Sandbox) client.Tunnel      { return nil }
-func (outside) Set(string, sandbox.Network, bool) error  { return nil }
-func (outside) Shut(string)                              {}
-func (outside) Requests(string) []sandbox.NetworkRequest { return nil }
-func (outside) Dismiss(string, string) error             { return nil }
-func (outside) Transferred(string) (out, in int64)       { return 0, 0 }
-func (outside) Trust(*sandbox.Sandbox) [][]byte          { return nil }
+func (outside) Default() sandbox.Network            { return sandbox.Network{Allow: []string{"default"}} }
+func (outside) Open(*sandbox.Sandbox) client.Tunnel { return nil }
+func (outside) Shut(string)                         {}
+func (outside) Transferred(string) (out, in int64)  { return 0, 0 }
+func (outside) Trust(*sandbox.Sandbox) [][]byte     { return nil }
 
 // protocols are the ways to speak to the door.
 var protocols = map[string][]connecthttp.Option{

@@ -114,6 +114,37 @@ func TestAllowedHosts(t *testing.T) {
 	}
 }
 
+// TestNET18_EmptyLists: in this door no hosts are the default ones. A word is a host,
+// never a mode or a preset; what is no host is refused.
+func TestNET18_EmptyLists(t *testing.T) {
+	w := start(t)
+	c := w.client(w.acme)
+	for _, one := range []struct{ asked, core []string }{
+		{nil, []string{"index.example", "files.example"}},
+		{[]string{}, []string{"index.example", "files.example"}},
+		{[]string{"localhost"}, []string{"localhost"}},
+		{[]string{"none"}, []string{"none."}},
+		{[]string{"full"}, []string{"full."}},
+		{[]string{""}, nil}, {[]string{"*"}, nil}, {[]string{"a.example", ""}, nil}, {[]string{"*.com"}, nil}, {[]string{"0.0.0.0/0"}, nil}, {[]string{" "}, nil},
+	} {
+		a, err := c.CreateSession(t.Context(), &sandboxv1.CreateSessionRequest{AllowedHosts: one.asked})
+		if one.core == nil {
+			if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "allowed_hosts") {
+				t.Errorf("%q: %v", one.asked, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%q: %v", one.asked, err)
+			continue
+		}
+		sb, err := w.boxes.Get(t.Context(), sandbox.Caller{Owner: "acme"}, a.GetSession().GetSessionId())
+		if err != nil || sb.Network.Mode != sandbox.NetworkAllowlist || !slices.Equal(sb.Network.Allow, one.core) {
+			t.Errorf("%q is %+v in the core, %v", one.asked, sb.Network, err)
+		}
+	}
+}
+
 // TestNetworkAndLimits are the additions to the contract.
 func TestNetworkAndLimits(t *testing.T) {
 	w := start(t)

@@ -67,8 +67,11 @@ var InSandbox = map[string]Request{
 	},
 }
 
-// Of returns the request for a route about one sandbox.
+// Of returns the request for a route about one sandbox, of either REST door.
 func Of(pattern string) (r Request, ok bool) {
+	if r, ok = InProject[pattern]; ok {
+		return r, true
+	}
 	method, path, _ := strings.Cut(pattern, " ")
 	rest, ok := strings.CutPrefix(path, Prefix)
 	if ok {
@@ -81,7 +84,7 @@ func Of(pattern string) (r Request, ok bool) {
 // things in it.
 func (r Request) Target(pattern, id, exec, session string) string {
 	_, path, _ := strings.Cut(pattern, " ")
-	target := strings.NewReplacer("{id}", id, "{exec}", exec, "{port}", "80", "{request}", "1", "{name}", session, "{ref...}", "x", "{ref}", "x").Replace(path)
+	target := strings.NewReplacer("{id}", id, "{exec}", exec, "{port}", "80", "{request}", "1", "{name}", session, "{$}", "", "{ref...}", "x", "{ref}", "x").Replace(path)
 	if r.Query != "" {
 		target += "?" + r.Query
 	}

@@ -1,0 +1,171 @@
+package manager_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/containerd/errdefs"
+
+	"agentbox/internal/guest/client"
+	"agentbox/internal/manager"
+	"agentbox/internal/runtime"
+	"agentbox/internal/sandbox"
+)
+
+// gateway notes who may come from where.
+type gateway struct {
+	manager.Egress
+	mu    sync.Mutex
+	open  map[string]bool
+	addrs map[string][]netip.Addr
+	err   error
+}
+
+func (g *gateway) Check(sandbox.Network) error              { return nil }
+func (g *gateway) Set(string, sandbox.Network, bool) error  { return nil }
+func (g *gateway) Requests(string) []sandbox.NetworkRequest { return nil }
+func (g *gateway) Trust(*sandbox.Sandbox) [][]byte          { return nil }
+func (g *gateway) Transferred(string) (out, in int64)       { return 0, 0 }
+func (g *gateway) ProxyURL(sb *sandbox.Sandbox, own bool) (string, error) {
+	if own {
+		return "http://own/" + sb.UID, nil
+	}
+	return "http://tunnel/" + sb.UID, nil
+}
+
+func (g *gateway) Open(sb *sandbox.Sandbox) client.Tunnel {
+	uid := sb.UID
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open[uid] = true
+	return nil
+}
+
+func (g *gateway) Shut(uid string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.open, uid)
+	delete(g.addrs, uid)
+}
+
+func (g *gateway) Register(uid string, addrs []netip.Addr) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.err != nil:
+		return g.err
+	case !g.open[uid]:
+		return errdefs.ErrFailedPrecondition
+	}
+	g.addrs[uid] = addrs
+	return nil
+}
+
+func (g *gateway) of(uid string) []netip.Addr {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.addrs[uid]
+}
+
+// networked is a back end whose sandboxes have a network of their own.
+type networked struct {
+	runtime.Runtime
+	addr netip.Addr
+}
+
+func (n networked) Unwrap() runtime.Runtime { return n.Runtime }
+func (n networked) Addresses(ctx context.Context, id string) ([]netip.Addr, error) {
+	return []netip.Addr{n.addr}, ctx.Err()
+}
+
+// TestAddressesAreRegistered as long as a sandbox runs and has a network: at its
+// creation, its start and when another daemon takes it over; where they can't be,
+// it runs on and says so.
+func TestAddressesAreRegistered(t *testing.T) {
+	r := newRig(t)
+	at := netip.MustParseAddr("192.0.2.7")
+	g := &gateway{open: map[string]bool{}, addrs: map[string][]netip.Addr{}}
+	r.egress, r.wrap = g, func(rt runtime.Runtime) runtime.Runtime { return networked{rt, at} }
+	d := r.open()
+	want := func(when, uid string, addrs ...netip.Addr) {
+		t.Helper()
+		if got := g.of(uid); !slices.Equal(got, addrs) {
+			t.Errorf("%s it has the addresses %v, want %v", when, got, addrs)
+		}
+	}
+	allow := sandbox.Network{Allow: []string{"example.com"}}
+	none := d.create(sandbox.CreateRequest{})
+	sb := d.create(sandbox.CreateRequest{Network: allow})
+	want("without a network", none.UID)
+	want("when it was made", sb.UID, at)
+	if _, err := d.SetNetwork(t.Context(), acme, none.UID, allow, false); err != nil {
+		t.Fatal(err)
+	}
+	want("when it got a network", none.UID, at)
+	if _, err := d.Stop(t.Context(), acme, sb.UID); err != nil {
+		t.Fatal(err)
+	}
+	want("while it is stopped", sb.UID)
+	if _, err := d.Start(t.Context(), acme, sb.UID); err != nil {
+		t.Fatal(err)
+	}
+	want("when it was started", sb.UID, at)
+	d.close()
+	g.Shut(sb.UID)
+	d = r.open()
+	want("when it was taken over", sb.UID, at)
+	if err := d.Destroy(t.Context(), acme, sb.UID); err != nil {
+		t.Fatal(err)
+	}
+	want("when it is gone", sb.UID)
+
+	g.mu.Lock()
+	g.err = errors.New("the address is another's")
+	g.mu.Unlock()
+	sb = d.create(sandbox.CreateRequest{Network: allow})
+	if sb.Status != sandbox.Live {
+		t.Errorf("it is %s", sb.Status)
+	}
+	evs, err := d.Events(t.Context(), acme, sb.UID, 0)
+	if err != nil || !slices.ContainsFunc(evs, func(e sandbox.Event) bool { return strings.Contains(e.Detail, "the address is another's") }) {
+		t.Errorf("events: %+v, %v", evs, err)
+	}
+}
+
+// TestProxyURL is for the owner of a sandbox that runs and has a network.
+func TestProxyURL(t *testing.T) {
+	r := newRig(t)
+	r.egress = &gateway{open: map[string]bool{}, addrs: map[string][]netip.Addr{}}
+	d := r.open()
+	sb := d.create(sandbox.CreateRequest{Network: sandbox.Network{Allow: []string{"example.com"}}})
+	none := d.create(sandbox.CreateRequest{})
+	if got, err := d.ProxyURL(t.Context(), acme, sb.Short); err != nil || got != "http://tunnel/"+sb.UID {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := d.ProxyURL(t.Context(), sandbox.Caller{Owner: "other"}, sb.UID); !errdefs.IsNotFound(err) {
+		t.Errorf("another owner: %v", err)
+	}
+	if _, err := d.ProxyURL(t.Context(), acme, none.UID); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("without a network: %v", err)
+	}
+	if _, err := d.Stop(t.Context(), acme, sb.UID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.ProxyURL(t.Context(), acme, sb.UID); !errdefs.IsConflict(err) && !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("stopped: %v", err)
+	}
+	r.wrap = func(rt runtime.Runtime) runtime.Runtime { return networked{rt, netip.MustParseAddr("192.0.2.7")} }
+	d.close()
+	d = r.open()
+	if _, err := d.Start(t.Context(), acme, sb.UID); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := d.ProxyURL(t.Context(), acme, sb.UID); err != nil || got != "http://own/"+sb.UID {
+		t.Errorf("with a network of its own: %q, %v", got, err)
+	}
+}
