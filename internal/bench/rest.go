@@ -14,7 +14,7 @@ func (b *bench) rest(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	return errors.Join(b.restExec(ctx, s), b.restCreate(ctx, s))
+	return errors.Join(b.restExec(ctx, s), b.restCreate(ctx, s), b.rpc(ctx, s))
 }
 
 func (b *bench) restExec(ctx context.Context, s *served) error {

@@ -25,6 +25,8 @@ type served struct {
 	cmd  *exec.Cmd
 	dir  string
 	log  *os.File
+	// socket is where it is reached.
+	socket string
 }
 
 // startServed starts a daemon with the images of dataDir, everything else in dir and
@@ -42,12 +44,11 @@ func startServed(ctx context.Context, program, dataDir, dir, image string, flags
 			return nil, err
 		}
 	}
-	s := &served{dir: dir}
+	s := &served{dir: dir, socket: filepath.Join(dir, "agentbox.sock")}
 	if s.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		return nil, err
 	}
-	socket := filepath.Join(dir, "agentbox.sock")
-	flags = append([]string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--socket", socket, "--sandbox-image", image, "--ephemeral"}, flags...)
+	flags = append([]string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--socket", s.socket, "--sandbox-image", image, "--ephemeral"}, flags...)
 	s.cmd = exec.Command(program, flags...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
@@ -55,7 +56,7 @@ func startServed(ctx context.Context, program, dataDir, dir, image string, flags
 		return nil, errors.Join(err, s.log.Close())
 	}
 	s.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		return (&net.Dialer{}).DialContext(ctx, "unix", s.socket)
 	}}
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if s.call(ctx, "GET", "/version", nil, nil) == nil {

@@ -110,4 +110,5 @@ func harmless(text []byte) []byte {
 }
 
 // acts reports whether a terminal may do more than show r, but for the end of a line.
-func acts(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+// Results of many megabytes are looked through, most of them ASCII.
+func acts(r rune) bool { return (r < ' ' || r > '~') && r != '\n' && !unicode.IsPrint(r) }

@@ -204,12 +204,12 @@ func (r *proxyRig) replayed(token string) {
 }
 
 // TestJ11_NoOtherWay: what a sandbox may reach it reaches by its proxy only, whatever
-// it may reach and whoever asks in it.
+// it may reach and whoever asks in it. (The resolver leads to the proxy, too.)
 func TestJ11_NoOtherWay(t *testing.T) {
 	t.Parallel()
 	out := newLab(t)
 	c := StartDaemon(t, "--egress-full", "--egress-allow-ranges", "127.0.0.0/8").Admin()
-	c.Create(`{"name":"net","user":"root","network":{"mode":"full"}}`)
+	c.Create(`{"name":"net","user":"root","network":{"mode":"full","resolver":false}}`)
 	want(t, "by the proxy", c.Sh("net", curl(out.URL)), "hello from /")
 	served := len(out.hits)
 	got := c.Sh("net", fmt.Sprintf("for at in %s http://198.51.100.1 http://169.254.169.254 http://[2001:db8::1] https://example.com; do curl -s -m 10 --noproxy '*' $at; echo $?; done", out.URL))

@@ -260,17 +260,17 @@ func TestX21_Sandboxes(t *testing.T) {
 func TestX23_Sandboxes(t *testing.T) {
 	p := newProjects(t)
 	sb := p.make("")
-	ended := make(chan Answer, 1)
+	over := make(chan Answer, 1)
 	go func() {
 		a, _ := p.Try("POST", "/api/sandboxes/"+sb.ID+"/execute", strings.NewReader(`{"command":["sleep","1000"]}`)) // an error leaves it empty
-		ended <- a
+		over <- a
 	}()
 	Until(t, soon, "the command", func() bool {
 		return strings.Contains(p.Send("GET", api+"/sandboxes/"+sb.ID+"/execs", "").Text, "exec_id")
 	})
 	p.ok("DELETE", "/api/sandboxes/"+sb.ID, "", nil)
 	select {
-	case a := <-ended:
+	case a := <-over:
 		if a.Code != 404 && a.Code != 409 || !strings.Contains(a.Text, `"detail":"`) {
 			t.Errorf("it ended with %v", a)
 		}
@@ -302,7 +302,7 @@ func TestSandboxesCalls(t *testing.T) {
 			out := shell(t, script, curl)
 			for _, want := range []string{
 				`^\[\{"sandbox_id":"sandbox-`, `"stdout":"hi\\n"`, `stopped successfully`, `started successfully`, `(?s)"stdout":"kept\\n".*destroyed successfully.*"stdout":"kept\\n"`,
-				`Cleaned up 1 stopped`, `Sandbox test passed!`, `Direct execution mode`, `"sandbox_timeout":"7200"`, `\{"status":"ok"\}`, `"claude_cli":false`,
+				`Cleaned up 1 stopped`, `Sandbox test passed!`, `Direct execution mode`, `"sandbox_timeout":"7200"`, `\{"status":"healthy"\}`, `"claude_cli":false`,
 			} {
 				if !regexp.MustCompile(want).MatchString(out) {
 					t.Errorf("nothing says %s:\n%s", want, out)

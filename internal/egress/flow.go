@@ -45,6 +45,8 @@ type flow struct {
 type judged struct {
 	// seen: it is a connection whose requests are judged one by one.
 	seen bool
+	// closed: it is TLS that is passed on as it is.
+	closed bool
 	// named is the host that was named to an address; its Name may be empty.
 	named policy.Target
 	// Of a request; method is empty otherwise.
@@ -69,7 +71,9 @@ func (f *flow) requestsSeen() {
 func (f *flow) holds(p *policy.Policy) bool {
 	v, by := p.Connect(f.target), &f.judged
 	switch {
-	case !v.Allow, by.named.Name != "" && !p.Connect(by.named).Allow:
+	case !v.Allow, by.named.Name != "" && !mayName(p, by.named):
+		return false
+	case by.closed && p.Intercept(f.target):
 		return false
 	case by.method != "":
 		return p.Request(f.target, by.scheme, by.method, by.path).Allow

@@ -28,6 +28,7 @@ func (t *tunnel) serveTLS(ctx context.Context) *refusal {
 		t.f.note(func(j *judged) { j.named = named })
 	}
 	if t.p.o.Intercept == nil || !t.wanted() {
+		t.f.note(func(j *judged) { j.closed = true })
 		return t.serveRaw(ctx)
 	}
 	host := t.f.target.Host()
@@ -76,7 +77,18 @@ func (s *Session) matches(t policy.Target, host string) bool {
 	if err != nil {
 		return false
 	}
-	return named == t || t.Name == "" && named.Name != "" && s.Policy().Connect(named).Allow
+	if named == t || t.Name != "" || named.Name == "" {
+		return named == t
+	}
+	return mayName(s.Policy(), named)
+}
+
+// mayName reports whether who is connected to an address may name a host there: not
+// one of which only some requests are allowed, since they would be judged by the
+// address.
+func mayName(p *policy.Policy, named policy.Target) bool {
+	v := p.Connect(named)
+	return v.Allow && !v.SeeRequest
 }
 
 var errSeen = errors.New("the ClientHello was read")

@@ -281,8 +281,8 @@ func (m *Manager) NetworkRequests(ctx context.Context, c sandbox.Caller, id stri
 	return m.opts.Egress.Requests(b.uid()), nil
 }
 
-// AllNetworkRequests are those of all owners' sandboxes, by sandbox. Only admins
-// may ask.
+// AllNetworkRequests are those of all owners' sandboxes, in the order of sandboxes'
+// full ids and requests' ids. Only admins may ask.
 func (m *Manager) AllNetworkRequests(_ context.Context, c sandbox.Caller) ([]sandbox.OwnedNetworkRequest, error) {
 	if !c.Admin {
 		return nil, sandbox.Refuse(errdefs.ErrPermissionDenied, "the denied hosts of all owners need an admin key")
@@ -295,7 +295,7 @@ func (m *Manager) AllNetworkRequests(_ context.Context, c sandbox.Caller) ([]san
 		}
 	}
 	slices.SortFunc(all, func(a, b sandbox.OwnedNetworkRequest) int {
-		return cmp.Or(a.First.Compare(b.First), strings.Compare(a.Sandbox, b.Sandbox), strings.Compare(a.ID, b.ID))
+		return cmp.Or(strings.Compare(a.Sandbox, b.Sandbox), strings.Compare(a.ID, b.ID))
 	})
 	return all, nil
 }

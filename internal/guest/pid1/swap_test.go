@@ -241,6 +241,18 @@ var swapCalls = []struct {
 		r, err := s.Glob(soon(t), x.at("tree"), []string{"**"}, client.GlobOptions{})
 		return fmt.Sprint(r, err)
 	}},
+	{"ReadWithin", false, func(t *testing.T, s *client.Session, x fixture) string {
+		r, err := s.ReadFile(soon(t), x.at("tree/sub/b/f"), client.ReadOptions{Within: []string{x.at("tree")}})
+		if err != nil {
+			return fmt.Sprint(err)
+		}
+		defer r.Close()
+		b, err := io.ReadAll(r)
+		return fmt.Sprint(string(b), err)
+	}},
+	{"WriteWithin", false, func(t *testing.T, s *client.Session, x fixture) string {
+		return fmt.Sprint(s.WriteFile(soon(t), x.at("tree/sub/b/f"), strings.NewReader("evil"), client.WriteOptions{Append: true, Parents: true, Within: []string{x.at("tree")}}))
+	}},
 	{"Search", false, func(t *testing.T, s *client.Session, x fixture) string {
 		r, err := s.Search(soon(t), x.at("tree"), "sings|plain", client.SearchOptions{})
 		return fmt.Sprint(r, err)

@@ -148,6 +148,7 @@ type (
 			Cut    Bool     `json:"cut,omitempty" doc:"End connections that are not allowed any more."`
 		}
 	}
+	ownedRequestsInput  struct{ Page }
 	ownedRequestsOutput struct{ Body List[OwnedNetworkRequest] }
 	decideInput         struct {
 		SandboxID
@@ -252,7 +253,7 @@ func addList(details map[string]string, name string, hosts []string) {
 	details[name+"_count"], details[name+"_sha256"] = strconv.Itoa(len(hosts)), hex.EncodeToString(sum.Sum(nil))
 }
 
-func (a *API) listNetworkRequests(ctx context.Context, c sandbox.Caller, _ *struct{}) (*ownedRequestsOutput, error) {
+func (a *API) listNetworkRequests(ctx context.Context, c sandbox.Caller, in *ownedRequestsInput) (*ownedRequestsOutput, error) {
 	all, err := a.Networks.AllNetworkRequests(ctx, c)
 	if err != nil {
 		return nil, err
@@ -261,7 +262,8 @@ func (a *API) listNetworkRequests(ctx context.Context, c sandbox.Caller, _ *stru
 	for i := range all {
 		items = append(items, OwnedNetworkRequest{all[i].Owner, all[i].Sandbox, requestOf(&all[i].NetworkRequest)})
 	}
-	return &ownedRequestsOutput{list(items, "")}, nil
+	page, next := pageByName(items, in.Page, func(r *OwnedNetworkRequest) string { return r.Sandbox + "." + r.ID })
+	return &ownedRequestsOutput{list(page, next)}, nil
 }
 
 func (a *API) decideConnection(ctx context.Context, c sandbox.Caller, in *decideInput) (*networkOutput, error) {

@@ -244,7 +244,7 @@ func TestC4ConnectJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if b, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 || string(b) != "{}" {
+	if b, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 || string(b) != "{}" || resp.Uncompressed {
 		t.Errorf("%d %s, %v", resp.StatusCode, b, err)
 	}
 	http.DefaultClient.CloseIdleConnections()

@@ -135,7 +135,7 @@ func (images) Hold(context.Context, string) (func(), error) { return func() {}, 
 type outside struct{ manager.Egress }
 
 func (outside) Check(n sandbox.Network) error {
-	_, err := policy.Compile(policy.Spec{Mode: policy.Mode(n.Mode), Allow: n.Allow})
+	_, err := policy.Compile(policy.Spec{Mode: n.Mode, Allow: n.Allow})
 	return err
 }
 func (outside) Default() sandbox.Network            { return sandbox.Network{Allow: []string{"default"}} }

@@ -6,6 +6,7 @@ package rpc
 import (
 	"context"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -82,7 +83,9 @@ func New(router *server.Router, parts Parts) {
 	sandboxv1connect.RegisterSandboxServiceHandler(rpcs, s)
 	healthv1connect.RegisterHealthHandler(rpcs, &health{parts})
 	grpcreflect.Register(rpcs)
-	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter()}, rpcs, connecthttp.WithReadMaxBytes(MaxMessage))
+	// Packed messages are read; answers are sent as they are, since clients are near
+	// and offer by themselves to unpack, which costs more than it saves.
+	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter()}, rpcs, connecthttp.WithReadMaxBytes(MaxMessage), connecthttp.WithCompressMinBytes(math.MaxInt))
 }
 
 // routes hands each procedure to our router, so that it is behind the gate.
