@@ -55,6 +55,9 @@ func TestTEN01(t *testing.T) {
 				t.Errorf("%s of no sandbox: %s", pattern, none)
 			}
 			for _, id := range []string{sb.ID, sb.ShortID, "dev"} {
+				if other != zeta && row.AnyOwner && id == sb.ID {
+					continue // it is there for admins
+				}
 				asked++
 				got := strings.ReplaceAll(sameForAll(other.ask(pattern, row, id, exec, "own")), id, strings.Repeat("0", len(sb.ID))) // one door repeats it
 				if got != none {

@@ -36,6 +36,8 @@ type Request struct {
 	Query, Type, Body string
 	// Upgrade asks for a WebSocket.
 	Upgrade bool
+	// AnyOwner: an admin may do it to any owner's sandbox, by its full id.
+	AnyOwner bool
 }
 
 func json(body string) Request { return Request{Type: "application/json", Body: body} }
@@ -47,7 +49,7 @@ var InSandbox = map[string]Request{
 	"GET ": {}, "PATCH ": json(`{"labels":{"a":"taken"}}`), "DELETE ": {}, "POST /start": {}, "POST /stop": {},
 	"GET /stats": {}, "GET /isolation": {}, "GET /events": {}, "GET /network": {}, "PUT /network": json(`{"allow":["taken.example"]}`), "GET /network/log": {},
 	"PATCH /network":                   json(`{"add":["taken.example"]}`),
-	"POST /network/requests/{request}": json(`{"decision":"allow"}`),
+	"POST /network/requests/{request}": {Type: "application/json", Body: `{"decision":"allow"}`, AnyOwner: true},
 	"POST /packages/pip":               json(`{"packages":["taken"]}`), "POST /packages/npm": json(`{"packages":["taken"]}`), "POST /packages/apt": json(`{"packages":["taken"]}`),
 	"POST /execute": json(`{"command":"echo taken >taken"}`), "POST /execute/stream": json(`{"command":"echo taken >taken"}`),
 	"GET /execs": {}, "GET /execs/{exec}": {}, "GET /execs/{exec}/output": {}, "POST /execs/{exec}/wait": {Query: "timeout=1"},
