@@ -50,7 +50,7 @@ func (r *rpcs) stream(ctx context.Context, id string, to *samples, times int) er
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }() // the answer was read, or there is an error
 	lines, w := io.Pipe()
 	go func() {
 		for {
@@ -98,7 +98,7 @@ func (r *rpcs) transfer(ctx context.Context, id string, up, down *samples) error
 		if err != nil {
 			return err
 		}
-		defer s.Close()
+		defer func() { _ = s.Close() }()
 		n := 0
 		for {
 			m, err := s.Receive()

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -120,7 +121,7 @@ func TestScrubReader(t *testing.T) {
 		}
 	}
 	_, err := io.ReadAll(newScrubber([]string{"x"}).reader(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("ab")))))
-	if err != iotest.ErrTimeout {
+	if !errors.Is(err, iotest.ErrTimeout) {
 		t.Errorf("the error is %v", err)
 	}
 }

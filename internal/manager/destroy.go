@@ -17,7 +17,7 @@ import (
 func (m *Manager) Destroy(ctx context.Context, c sandbox.Caller, id string) error {
 	b, err := m.find(ctx, c, id)
 	if err == nil {
-		err = m.destroy(ctx, b, sandbox.ReasonDestroyed, "")
+		err = m.destroy(ctx, b, "")
 	}
 	if err != nil {
 		return fmt.Errorf("destroy sandbox: %w", err)
@@ -25,8 +25,8 @@ func (m *Manager) Destroy(ctx context.Context, c sandbox.Caller, id string) erro
 	return nil
 }
 
-func (m *Manager) destroy(ctx context.Context, b *box, reason sandbox.Reason, text string) error {
-	d := doom{reason, text}
+func (m *Manager) destroy(ctx context.Context, b *box, text string) error {
+	d := doom{sandbox.ReasonDestroyed, text}
 	b.mark(d)
 	return m.detached(ctx, func(ctx context.Context) error { return m.destroyNow(ctx, b, d) })
 }

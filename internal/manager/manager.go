@@ -178,7 +178,7 @@ func (m *Manager) DestroyAll(ctx context.Context) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, b := range all {
-		wg.Go(func() { errs[i] = m.destroy(ctx, b, sandbox.ReasonDestroyed, "the server ended") })
+		wg.Go(func() { errs[i] = m.destroy(ctx, b, "the server ended") })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

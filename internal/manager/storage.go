@@ -158,7 +158,7 @@ func (m *Manager) DestroyWithStorage(ctx context.Context, c sandbox.Caller, id s
 		err = m.dropStorage(b)
 	}
 	if err == nil {
-		err = m.destroy(ctx, b, sandbox.ReasonDestroyed, "")
+		err = m.destroy(ctx, b, "")
 	}
 	if err != nil {
 		return fmt.Errorf("destroy sandbox and its storage: %w", err)

@@ -67,7 +67,7 @@ func (m *Manager) DestroyWithVolume(ctx context.Context, c sandbox.Caller, id, v
 	b, err := m.find(ctx, c, id)
 	if err == nil {
 		b.dropVolume(volume)
-		err = m.destroy(ctx, b, sandbox.ReasonDestroyed, "")
+		err = m.destroy(ctx, b, "")
 	}
 	if err != nil {
 		return fmt.Errorf("destroy sandbox and a volume: %w", err)
