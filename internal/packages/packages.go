@@ -46,14 +46,14 @@ var tools = []Tool{
 	{
 		Name: "pip", Of: "Python packages", Allowed: "a name with extras and versions, such as requests, uvicorn[standard]>=0.2 or numpy>=1.2,<2",
 		named:   regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?([<>=!~]+[A-Za-z0-9.*,<>=!~]+)?\z`),
-		hosts:   []string{"pypi.org", "files.pythonhosted.org"},
+		hosts:   preset("python"),
 		command: sandbox.Command{Argv: []string{"pip", "install", "--user"}, Timeout: Timeout},
 	},
 	{
 		// A slash is a scope's only: the rest would be a repository or a file.
 		Name: "npm", Of: "Node packages", Allowed: "a name with a version, such as express, @types/node or left-pad@^1.3",
 		named:   regexp.MustCompile(`\A(@[A-Za-z0-9~-][A-Za-z0-9._~-]*/)?[A-Za-z0-9][A-Za-z0-9._~-]*(@[A-Za-z0-9^~<>=*][A-Za-z0-9^~<>=*.+_-]*)?\z`),
-		hosts:   []string{"registry.npmjs.org"},
+		hosts:   preset("npm"),
 		command: sandbox.Command{Argv: []string{"npm", "install", "--no-audit", "--no-fund"}, Timeout: Timeout},
 	},
 	{
@@ -66,6 +66,11 @@ var tools = []Tool{
 			User: "root", Env: []string{"DEBIAN_FRONTEND=noninteractive"}, Timeout: slowTimeout,
 		},
 	},
+}
+
+func preset(name string) []string {
+	hosts, _ := policy.Preset(name)
+	return hosts
 }
 
 // Tools are all package managers, in the order of the documentation.
