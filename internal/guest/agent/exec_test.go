@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -15,7 +16,10 @@ import (
 )
 
 // scripted starts processes that do what the test tells them.
-type scripted struct{ started chan *scriptedProcess }
+type scripted struct {
+	started chan *scriptedProcess
+	hold    chan struct{} // nil, or Start returns when it is closed
+}
 
 func (*scripted) Configure(*guestv1.GuestConfig) error { return nil }
 func (*scripted) KillAll() (int, error)                { return 0, nil }
@@ -23,6 +27,9 @@ func (*scripted) KillAll() (int, error)                { return 0, nil }
 func (l *scripted) Start(_ ProcessSpec, stdout, stderr io.Writer) (Process, error) {
 	p := &scriptedProcess{stdout: stdout, stderr: stderr, end: make(chan ExitStatus, 1)}
 	l.started <- p
+	if l.hold != nil {
+		<-l.hold
+	}
 	return p, nil
 }
 
@@ -44,7 +51,7 @@ func (p *scriptedProcess) Signal(sig int, _ bool) error {
 }
 
 func newScripted(t *testing.T) (*execs, func(q *guestv1.ExecRequest) (*exec, *reader, *scriptedProcess)) {
-	l := &scripted{make(chan *scriptedProcess, 100)}
+	l := &scripted{started: make(chan *scriptedProcess, 100)}
 	m := newExecs(l, nil)
 	return m, func(q *guestv1.ExecRequest) (*exec, *reader, *scriptedProcess) {
 		t.Helper()
@@ -92,6 +99,42 @@ func TestDisconnect(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Clients read no output before they know that the command runs, also of a program
+// that is quicker than its start.
+func TestStartIsToldFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &scripted{started: make(chan *scriptedProcess, 1), hold: make(chan struct{})}
+		m := newExecs(l, nil)
+		defer m.close()
+		_, rd, err := m.start(&guestv1.ExecRequest{ExecId: "quick", Argv: [][]byte{[]byte("x")}}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			p := <-l.started
+			_, _ = p.stdout.Write([]byte("text"))
+			time.Sleep(time.Second)
+			close(l.hold)
+			p.exit(ExitStatus{})
+		}()
+		var got []guest.FrameType
+		for more := true; more; {
+			var buf []byte
+			buf, more = rd.fill(nil, 1<<20)
+			for in := guest.NewFrameReader(bytes.NewReader(buf)); ; {
+				kind, _, err := in.Next()
+				if err != nil {
+					break
+				}
+				got = append(got, kind)
+			}
+		}
+		if want := []guest.FrameType{guest.FrameStarted, guest.FrameStdout, guest.FrameExit}; !slices.Equal(got, want) {
+			t.Errorf("frames %v, want %v", got, want)
+		}
+	})
 }
 
 func TestResultsExpire(t *testing.T) {

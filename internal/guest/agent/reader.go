@@ -82,7 +82,9 @@ func (rd *reader) fill(buf []byte, batch int) (_ []byte, more bool) {
 			return buf, false
 		}
 		buf = rd.started(buf)
-		for len(buf) < batch {
+		// A program may be quicker than the call that starts it, and clients read
+		// nothing before they know that it runs.
+		for (rd.told || rd.waiting || e.result != nil) && len(buf) < batch {
 			n := len(buf)
 			if buf = rd.output(buf); len(buf) == n {
 				break
