@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -158,9 +159,11 @@ func TestDocumentsCalls(t *testing.T) {
 		for _, m := range regexp.MustCompile("`((?:curl|call) [^`]+)`").FindAllStringSubmatch(string(text), -1) {
 			inText[m[1]] = true
 		}
-		blocks := regexp.MustCompile(`(?m)^\$ .*\bcurl `).FindAllString(string(text), -1)
-		if name := filepath.Base(file); len(blocks) > 0 && name != "README.md" && name != "CLIENTS.md" {
-			t.Errorf("nobody runs the %d calls of %s", len(blocks), name)
+		if slices.Contains([]string{"README.md", "CLIENTS.md", "SANDBOXES.md"}, filepath.Base(file)) {
+			continue // which have tests of their own for what stands on lines of its own
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\$ (.*\bcurl .*)$`).FindAllStringSubmatch(string(text), -1) {
+			inText[m[1]] = true
 		}
 	}
 	if len(inText) < 3 {
