@@ -112,6 +112,12 @@ func (a *answer) extend() {
 	_ = a.control.SetWriteDeadline(time.Now().Add(a.timeout)) // fails on a broken connection, as the write will
 }
 
+// rest takes the deadline back when the write is done. HTTP/2 would end a stream at
+// that time, whether something is written or not.
+func (a *answer) rest() {
+	_ = a.control.SetWriteDeadline(time.Time{}) // fails on a broken connection, as the next write will
+}
+
 func (a *answer) WriteHeader(status int) {
 	if a.status == 0 && status >= http.StatusOK {
 		a.status = status
@@ -124,6 +130,7 @@ func (a *answer) Write(p []byte) (int, error) {
 		a.status = http.StatusOK
 	}
 	a.extend()
+	defer a.rest()
 	n, err := a.ResponseWriter.Write(p)
 	a.bytes += int64(n)
 	a.metrics.sent.Add(float64(n))
@@ -139,6 +146,7 @@ func (a *answer) FlushError() error {
 		a.opened(streamEvents)
 	}
 	a.extend()
+	defer a.rest()
 	return a.control.Flush()
 }
 
