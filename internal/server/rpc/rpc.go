@@ -31,6 +31,10 @@ const Kind = "session"
 // MaxMessage is the largest message that is taken, in bytes.
 const MaxMessage = 64 << 20
 
+// maxProbe is that of the health check, which everybody may ask, and of reflection:
+// their messages are the names of services.
+const maxProbe = 4 << 10
+
 // Sandboxes is the core; manager.Manager is it.
 type Sandboxes interface {
 	Ensure(ctx context.Context, c sandbox.Caller, r sandbox.CreateRequest) (sb sandbox.Sandbox, made bool, err error)
@@ -85,7 +89,16 @@ func New(router *server.Router, parts Parts) {
 	grpcreflect.Register(rpcs)
 	// Packed messages are read; answers are sent as they are, since clients are near
 	// and offer by themselves to unpack, which costs more than it saves.
-	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter()}, rpcs, connecthttp.WithReadMaxBytes(MaxMessage), connecthttp.WithCompressMinBytes(math.MaxInt))
+	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter()}, rpcs, connecthttp.WithConditionalOptions(bounds), connecthttp.WithCompressMinBytes(math.MaxInt))
+}
+
+// bounds bounds the messages of a procedure, packed and unpacked.
+func bounds(spec connect.Spec) []connecthttp.Option {
+	most := maxProbe
+	if strings.HasPrefix(spec.Procedure, "/"+sandboxv1connect.SandboxServiceName+"/") {
+		most = MaxMessage
+	}
+	return []connecthttp.Option{connecthttp.WithReadMaxBytes(most)}
 }
 
 // routes hands each procedure to our router, so that it is behind the gate.
@@ -96,12 +109,8 @@ type routes struct {
 
 // Handle implements connecthttp.ServeMux.
 func (rs *routes) Handle(procedure string, h http.Handler) {
-	access := auth.NeedKey
-	if procedure == healthv1connect.HealthCheckProcedure {
-		access = auth.Open // probes have no key
-	}
-	rs.Router.Handle(server.Route{
-		Pattern: http.MethodPost + " " + procedure, Access: access, Handler: h,
+	route := server.Route{
+		Pattern: http.MethodPost + " " + procedure, Handler: h,
 		Stream:  true, // connect bounds each message
 		Coded:   true, // and it reads them
 		Creates: strings.HasSuffix(procedure, "/CreateSession"),
@@ -110,7 +119,12 @@ func (rs *routes) Handle(procedure string, h http.Handler) {
 				server.LogError(r.Context(), e)
 			}
 		},
-	})
+	}
+	if procedure == healthv1connect.HealthCheckProcedure {
+		route.Access = auth.Open                        // probes have no key
+		route.Stream, route.MaxBody = false, 2*maxProbe // one message and its frame, in a time for all of it
+	}
+	rs.Router.Handle(route)
 }
 
 // caller is who sent the request, with the door's kind of ids.
