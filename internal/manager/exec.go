@@ -44,7 +44,11 @@ func (e *Exec) Again() bool { return e.again }
 // the policy's, for a background command none. With a key, the same command is
 // followed from its beginning instead of run again.
 func (m *Manager) StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, key string) (*Exec, error) {
-	return m.StartOnce(ctx, c, id, cmd, out, sandbox.Once{Key: key, Request: fmt.Sprintf("%#v", cmd)}) // strings may have any bytes
+	once := sandbox.Once{Key: key}
+	if key != "" {
+		once.Request = fmt.Sprintf("%#v", cmd) // strings may have any bytes
+	}
+	return m.StartOnce(ctx, c, id, cmd, out, once)
 }
 
 // StartOnce is StartExec for a request that has more than the command.

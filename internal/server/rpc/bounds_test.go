@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	healthv1 "agentbox/internal/gen/health/v1"
 	"agentbox/internal/gen/health/v1/healthv1connect"
+	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 	"agentbox/internal/server"
 	"agentbox/internal/server/rpc"
 )
@@ -42,6 +44,53 @@ func TestProbesAreSmall(t *testing.T) {
 	defer tools.Close()
 	if _, err := tools.FileByFilename(strings.Repeat("x", 5<<10)); connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("reflection of 5 KiB: %v", err)
+	}
+}
+
+// TestSmallCalls: only texts of files come in large messages. Many values in a packed one
+// would be gigabytes.
+func TestSmallCalls(t *testing.T) {
+	w := start(t)
+	c := w.by("gzip", w.acme)
+	id := w.session(c).GetSessionId()
+	large := strings.Repeat("x", 1<<20)
+	huge := strings.Repeat(large, 4)
+	for name, call := range map[string]func() error{
+		"hosts": func() error {
+			_, err := c.CreateSession(t.Context(), &sandboxv1.CreateSessionRequest{AllowedHosts: make([]string, 1<<20)})
+			return err
+		},
+		"tenant": func() error {
+			_, err := c.CreateSession(t.Context(), &sandboxv1.CreateSessionRequest{TenantId: &large})
+			return err
+		},
+		"packages": func() error {
+			_, err := c.PipInstall(t.Context(), &sandboxv1.PipInstallRequest{SessionId: id, Packages: make([]string, 1<<20)})
+			return err
+		},
+		"path": func() error {
+			_, err := c.ReadFile(t.Context(), &sandboxv1.ReadFileRequest{SessionId: id, Path: large})
+			return err
+		},
+		"command": func() error {
+			_, err := c.Exec(t.Context(), &sandboxv1.ExecRequest{SessionId: id, Command: huge})
+			return err
+		},
+		"chunk": func() error {
+			up, err := c.UploadFile(t.Context())
+			if err != nil {
+				return err
+			}
+			if err := up.Send(&sandboxv1.UploadFileRequest{SessionId: id, Path: "f", Data: []byte(huge)}); err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+			_, err = up.CloseAndReceive()
+			return err
+		},
+	} {
+		if err := call(); connect.CodeOf(err) != connect.CodeResourceExhausted {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

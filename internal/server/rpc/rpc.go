@@ -18,6 +18,7 @@ import (
 	"agentbox/internal/auth"
 	"agentbox/internal/gen/health/v1/healthv1connect"
 	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
+	"agentbox/internal/guest"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/manager"
 	"agentbox/internal/packages"
@@ -28,12 +29,20 @@ import (
 // Kind is the kind of ids that the door gives sandboxes, and looks for first.
 const Kind = "session"
 
-// MaxMessage is the largest message that is taken, in bytes.
-const MaxMessage = 64 << 20
-
-// maxProbe is that of the health check, which everybody may ask, and of reflection:
-// their messages are the names of services.
-const maxProbe = 4 << 10
+// Bounds of messages, in bytes, packed and unpacked. What has many values in it grows
+// severalfold in memory, so only a file's text may be large.
+const (
+	// maxText: a text that is written in one message.
+	maxText = 64 << 20
+	// maxPart: a part of a file, or a command, of which the guest takes no more. It is
+	// what gRPC's clients and servers have by default.
+	maxPart = guest.MaxRequest
+	// maxCall: whatever else is asked for.
+	maxCall = server.MaxBody
+	// maxProbe: the health check, which everybody may ask, and reflection: the names of
+	// services.
+	maxProbe = 4 << 10
+)
 
 // Sandboxes is the core; manager.Manager is it.
 type Sandboxes interface {
@@ -92,11 +101,18 @@ func New(router *server.Router, parts Parts) {
 	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter()}, rpcs, connecthttp.WithConditionalOptions(bounds), connecthttp.WithCompressMinBytes(math.MaxInt))
 }
 
-// bounds bounds the messages of a procedure, packed and unpacked.
+// bounds bounds the messages of a procedure.
 func bounds(spec connect.Spec) []connecthttp.Option {
 	most := maxProbe
-	if strings.HasPrefix(spec.Procedure, "/"+sandboxv1connect.SandboxServiceName+"/") {
-		most = MaxMessage
+	switch spec.Procedure {
+	case sandboxv1connect.SandboxServiceWriteFileProcedure:
+		most = maxText
+	case sandboxv1connect.SandboxServiceUploadFileProcedure, sandboxv1connect.SandboxServiceExecProcedure, sandboxv1connect.SandboxServiceExecStreamProcedure:
+		most = maxPart
+	default:
+		if strings.HasPrefix(spec.Procedure, "/"+sandboxv1connect.SandboxServiceName+"/") {
+			most = maxCall
+		}
 	}
 	return []connecthttp.Option{connecthttp.WithReadMaxBytes(most)}
 }
