@@ -101,21 +101,37 @@ func New(router *server.Router, parts Parts) {
 	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter()}, rpcs, connecthttp.WithConditionalOptions(bounds), connecthttp.WithCompressMinBytes(math.MaxInt))
 }
 
-// bounds bounds the messages of a procedure.
-func bounds(spec connect.Spec) []connecthttp.Option {
-	most := maxProbe
-	switch spec.Procedure {
+// largest is the bound of a procedure's messages, in bytes.
+func largest(procedure string) int {
+	switch procedure {
 	case sandboxv1connect.SandboxServiceWriteFileProcedure:
-		most = maxText
+		return maxText
 	case sandboxv1connect.SandboxServiceUploadFileProcedure, sandboxv1connect.SandboxServiceExecProcedure, sandboxv1connect.SandboxServiceExecStreamProcedure:
-		most = maxPart
-	default:
-		if strings.HasPrefix(spec.Procedure, "/"+sandboxv1connect.SandboxServiceName+"/") {
-			most = maxCall
-		}
+		return maxPart
 	}
-	return []connecthttp.Option{connecthttp.WithReadMaxBytes(most)}
+	if strings.HasPrefix(procedure, "/"+sandboxv1connect.SandboxServiceName+"/") {
+		return maxCall
+	}
+	return maxProbe
 }
+
+func bounds(spec connect.Spec) []connecthttp.Option {
+	return []connecthttp.Option{connecthttp.WithReadMaxBytes(largest(spec.Procedure))}
+}
+
+// isLong reports whether what is sent for a call may take any time: several messages,
+// or a large one.
+func isLong(procedure string) bool {
+	switch procedure {
+	case sandboxv1connect.SandboxServiceWriteFileProcedure, sandboxv1connect.SandboxServiceUploadFileProcedure:
+		return true
+	}
+	return strings.HasPrefix(procedure, "/grpc.reflection.")
+}
+
+// maxFrame bounds what a message has around it, in bytes: the frame, and what packing
+// adds to what can't be packed.
+const maxFrame = 4 << 10
 
 // routes hands each procedure to our router, so that it is behind the gate.
 type routes struct {
@@ -127,8 +143,9 @@ type routes struct {
 func (rs *routes) Handle(procedure string, h http.Handler) {
 	route := server.Route{
 		Pattern: http.MethodPost + " " + procedure, Handler: h,
-		Stream:  true, // connect bounds each message
-		Coded:   true, // and it reads them
+		Stream:  isLong(procedure), // connect bounds each message
+		MaxBody: int64(largest(procedure) + maxFrame),
+		Coded:   true, // connect reads them
 		Creates: strings.HasSuffix(procedure, "/CreateSession"),
 		Refuse: func(w http.ResponseWriter, r *http.Request, err error) {
 			if e := rs.errors.Write(w, r, status(r.Context(), err)); e != nil {
@@ -137,8 +154,7 @@ func (rs *routes) Handle(procedure string, h http.Handler) {
 		},
 	}
 	if procedure == healthv1connect.HealthCheckProcedure {
-		route.Access = auth.Open                        // probes have no key
-		route.Stream, route.MaxBody = false, 2*maxProbe // one message and its frame, in a time for all of it
+		route.Access = auth.Open // probes have no key
 	}
 	rs.Router.Handle(route)
 }
