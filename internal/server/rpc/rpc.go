@@ -5,7 +5,6 @@ package rpc
 
 import (
 	"context"
-	"io"
 	"math"
 	"net/http"
 	"strings"
@@ -51,7 +50,6 @@ type Sandboxes interface {
 	Use(ctx context.Context, c sandbox.Caller, id string) (sandbox.Sandbox, error)
 	Get(ctx context.Context, c sandbox.Caller, id string) (sandbox.Sandbox, error)
 	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) (sandbox.Page, error)
-	Exec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, stdin io.Reader, key string) (*sandbox.Result, error)
 	StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, key string) (*manager.Exec, error)
 	Install(ctx context.Context, c sandbox.Caller, id string, with packages.Tool, names []string, out client.Output) (*manager.Exec, error)
 	Acquire(ctx context.Context, c sandbox.Caller, id string) (*manager.Lease, error)
