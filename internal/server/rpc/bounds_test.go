@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -91,6 +92,33 @@ func TestSmallCalls(t *testing.T) {
 		if err := call(); connect.CodeOf(err) != connect.CodeResourceExhausted {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestLargeChunk: a message in the middle of an upload that is too large is its sender's
+// error, and none of the server.
+func TestLargeChunk(t *testing.T) {
+	var log bytes.Buffer
+	w := start(t, func(o *server.Options, _ *rpc.Parts) {
+		o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
+	})
+	c := w.client(w.acme)
+	up, err := c.UploadFile(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := &sandboxv1.UploadFileRequest{SessionId: w.session(c).GetSessionId(), Path: "f", Data: []byte("x")}
+	for _, m := range []*sandboxv1.UploadFileRequest{first, {Data: make([]byte, 5<<20)}} {
+		if err := up.Send(m); err != nil && !errors.Is(err, io.EOF) { // the answer says why
+			t.Fatal(err)
+		}
+	}
+	if _, err := up.CloseAndReceive(); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "4194304") {
+		t.Errorf("it is refused with %v", err)
+	}
+	w.stop()
+	if log.Len() > 0 {
+		t.Errorf("the log has %s", &log)
 	}
 }
 
