@@ -128,7 +128,7 @@ func (g *Gate) enter(r *http.Request, a Access, addr netip.Addr) (sandbox.Caller
 	if a == Open {
 		return nobody, nil
 	}
-	caller, given, err := g.keyed(r)
+	caller, given, err := g.keyed(r, g.limits.guessed(addr))
 	switch {
 	case err != nil:
 		return nobody, err
@@ -153,7 +153,7 @@ func (g *Gate) enterLocally(r *http.Request, a Access, p peer) (sandbox.Caller, 
 	if a == Open {
 		return sandbox.Caller{}, nil
 	}
-	caller, given, err := g.keyed(r)
+	caller, given, err := g.keyed(r, nil)
 	if err != nil {
 		return sandbox.Caller{}, err
 	}
@@ -163,10 +163,16 @@ func (g *Gate) enterLocally(r *http.Request, a Access, p peer) (sandbox.Caller, 
 	return authorize(caller, a)
 }
 
-// keyed looks up the login or the key that a request brings.
-func (g *Gate) keyed(r *http.Request) (caller sandbox.Caller, given bool, err error) {
-	if caller, given, err := g.login.caller(r.Header); given || err != nil {
-		return caller, given, err
+// keyed looks up the login or the key that a request brings. A login is not judged
+// while guessed is not nil: people choose passwords, and those can be guessed.
+func (g *Gate) keyed(r *http.Request, guessed error) (caller sandbox.Caller, given bool, err error) {
+	switch {
+	case guessed == nil:
+		if caller, given, err := g.login.caller(r.Header); given || err != nil {
+			return caller, given, err
+		}
+	case g.login.isIn(r.Header):
+		return caller, true, guessed
 	}
 	secret, err := secretOf(r.Header)
 	if err != nil || secret == "" {

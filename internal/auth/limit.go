@@ -50,11 +50,15 @@ func newLimits(r Rates) *limits {
 
 func (l *limits) key(id string) error { return l.keys.take(id) }
 
-func (l *limits) address(a netip.Addr) error { return l.of(l.addrs, a) }
+func (l *limits) address(a netip.Addr) error { return l.of(a, l.addrs.take) }
 
-func (l *limits) refused(a netip.Addr) error { return l.of(l.denied, a) }
+// refused counts a refusal.
+func (l *limits) refused(a netip.Addr) error { return l.of(a, l.denied.take) }
 
-func (l *limits) of(b *buckets, a netip.Addr) error {
+// guessed is not nil for an address that was refused as often as it may be.
+func (l *limits) guessed(a netip.Addr) error { return l.of(a, l.denied.spent) }
+
+func (l *limits) of(a netip.Addr, do func(name string) error) error {
 	if slices.ContainsFunc(l.exempt, func(p netip.Prefix) bool { return p.Contains(a) }) {
 		return nil
 	}
@@ -63,7 +67,7 @@ func (l *limits) of(b *buckets, a netip.Addr) error {
 			a = p.Addr()
 		}
 	}
-	return b.take(a.String())
+	return do(a.String())
 }
 
 // buckets has one token bucket per name.
@@ -99,6 +103,23 @@ func (b *buckets) take(name string) error {
 	if wait := r.Delay(); wait > 0 {
 		r.Cancel()
 		return &RateError{After: wait}
+	}
+	return nil
+}
+
+// spent is what take would return, and takes nothing.
+func (b *buckets) spent(name string) error {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	bucket, ok := b.byName.Get(name)
+	if !ok {
+		return nil
+	}
+	if left := bucket.Tokens(); left < 1 {
+		return &RateError{After: time.Duration((1 - left) / float64(b.rate) * float64(time.Second))}
 	}
 	return nil
 }

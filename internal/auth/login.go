@@ -60,6 +60,18 @@ func (l *Login) caller(h http.Header) (caller sandbox.Caller, given bool, err er
 	return caller, false, nil
 }
 
+// isIn reports whether a request brings what can only be the login.
+func (l *Login) isIn(h http.Header) bool {
+	switch l.Kind {
+	case LoginBasic:
+		scheme, _, _ := strings.Cut(h.Get("Authorization"), " ")
+		return strings.EqualFold(scheme, "Basic")
+	case LoginToken:
+		return h.Get(LoginHeader) != ""
+	}
+	return false
+}
+
 func (l *Login) basic(h http.Header) (caller sandbox.Caller, given bool, err error) {
 	v, one := single(h, "Authorization")
 	scheme, code, _ := strings.Cut(v, " ")

@@ -102,3 +102,46 @@ func TestR18_LocalOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestGuessesAreBounded: an address that was refused as often as it may be does not learn
+// whether its next password is right. Keys, which nobody guesses, and other addresses
+// come in all the same.
+func TestGuessesAreBounded(t *testing.T) {
+	keys := auth.NewKeyring(&authtest.Memory{})
+	_, key, err := keys.Create(t.Context(), "acme", "", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	basic := func(s string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(s)) }
+	for _, c := range []struct {
+		login             auth.Login
+		head, right, good string
+	}{
+		{auth.Login{Kind: auth.LoginBasic, RootUser: "root", RootPass: "r"}, "Authorization", basic("root:r"), "default admin"},
+		{auth.Login{Kind: auth.LoginToken, Token: "t"}, "Authorization", "Bearer t", "default"},
+		{auth.Login{Kind: auth.LoginToken, Token: "t"}, auth.LoginHeader, "t", "default"},
+	} {
+		gate, err := auth.NewGate(keys, auth.Policy{Login: c.login, Rates: auth.Rates{Refused: 0.001}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		enter := func(addr, head, value string) string {
+			r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1/", nil)
+			r.RemoteAddr = addr
+			r.Header.Set(head, value)
+			return outcome(gate.Enter(r, auth.NeedKey))
+		}
+		for range 3 {
+			enter("127.0.0.1:1", c.head, c.right+"x")
+		}
+		if got := enter("127.0.0.1:1", c.head, c.right); got != "too many requests" {
+			t.Errorf("%s after wrong ones: %s", c.right, got)
+		}
+		if got := enter("127.0.0.1:1", "X-API-Key", key); got != "acme" {
+			t.Errorf("a key after wrong logins: %s", got)
+		}
+		if got := enter("127.0.0.2:1", c.head, c.right); got != c.good {
+			t.Errorf("%s from another address: %s", c.right, got)
+		}
+	}
+}

@@ -122,6 +122,7 @@ func TestRefused(t *testing.T) {
 		"too small":            {flags: map[string]string{"limits-sandboxes": "0"}, want: []string{"at least 1"}},
 		"closed list":          {flags: map[string]string{"log-level": "loud"}, want: []string{"debug, info, warn, error"}},
 		"half of TLS":          {flags: map[string]string{"tls-cert": "/x"}, want: []string{"tls.cert and tls.key"}},
+		"a login for nothing":  {flags: map[string]string{"no-auth": "true"}, env: map[string]string{"AUTOCODER_AUTH_ENABLED": "1"}, want: []string{"no_auth and autocoder.auth_enabled"}},
 		"no port":              {flags: map[string]string{"listen": "localhost"}, want: []string{"listen", "127.0.0.1:8700"}},
 		"relative path":        {flags: map[string]string{"storage": "here"}, want: []string{"absolute"}},
 		"network":              {flags: map[string]string{"rate-limit-exempt": "10.0.0.0/64"}, want: []string{"rate_limit.exempt"}},

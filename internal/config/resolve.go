@@ -44,6 +44,9 @@ func (l *Loaded) check(from origin) error {
 	if (l.TLS.Cert == "") != (l.TLS.Key == "") {
 		errs = append(errs, errors.New("tls.cert and tls.key belong together: set both or none"))
 	}
+	if l.NoAuth && l.Autocoder.AuthEnabled {
+		errs = append(errs, errors.New("no_auth and autocoder.auth_enabled exclude each other: without authentication a password keeps nobody out"))
+	}
 	for _, p := range []struct{ key, path string }{{"storage", l.Storage}, {"tls.cert", l.TLS.Cert}, {"tls.key", l.TLS.Key}, {"socket", l.Socket}} {
 		if p.path != "" && !filepath.IsAbs(p.path) {
 			errs = append(errs, from.of(p.key, &sandbox.InvalidError{Field: p.key, Value: p.path, Allowed: "an absolute path"}))

@@ -44,7 +44,11 @@ func (e *Exec) Again() bool { return e.again }
 // the policy's, for a background command none. With a key, the same command is
 // followed from its beginning instead of run again.
 func (m *Manager) StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, key string) (*Exec, error) {
-	return m.StartOnce(ctx, c, id, cmd, out, sandbox.Once{Key: key, Request: fmt.Sprintf("%#v", cmd)}) // strings may have any bytes
+	once := sandbox.Once{Key: key}
+	if key != "" {
+		once.Request = fmt.Sprintf("%#v", cmd) // strings may have any bytes
+	}
+	return m.StartOnce(ctx, c, id, cmd, out, once)
 }
 
 // StartOnce is StartExec for a request that has more than the command.
@@ -222,29 +226,3 @@ func (e *Exec) Detach() error { return e.p.Detach() }
 
 // Abandon leaves the command to its OnDisconnect.
 func (e *Exec) Abandon() { e.p.Abandon() }
-
-// Exec runs a command to its end with the given input, nil for none. When ctx
-// ends first, the command runs on to its own end or its time limit and its result
-// is kept; the error is that of ctx. The key is that of StartExec.
-func (m *Manager) Exec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, stdin io.Reader, key string) (*sandbox.Result, error) {
-	cmd.Stdin, cmd.OnDisconnect = stdin != nil, sandbox.Keep
-	e, err := m.StartExec(ctx, c, id, cmd, client.Output{}, key)
-	if err != nil {
-		return nil, err
-	}
-	if stdin != nil && !e.again {
-		go e.feed(stdin)
-	}
-	res, err := e.Wait(ctx)
-	if ctx.Err() != nil && res == nil {
-		_ = e.Detach() // Keep says the same, should this not arrive
-	}
-	return res, err
-}
-
-// feed copies input; a command that does not want it all is no error.
-func (e *Exec) feed(r io.Reader) {
-	w := e.Stdin()
-	_, _ = io.Copy(w, r)
-	_ = w.Close()
-}

@@ -73,13 +73,17 @@ func (m *Manager) keepUnmade(ctx context.Context, b *box, err error) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	why := doom{sandbox.ReasonFailure, err.Error()}
+	why := doom{sandbox.ReasonFailure, unmade}
 	if left := errors.Join(m.free(ctx, b, why), m.releaseMade(ctx, b)); left != nil {
 		return false // the usual way, which is tried again
 	}
 	left := m.transition(ctx, b, sandbox.Failed, why, func(sb *sandbox.Sandbox) { sb.Volumes, sb.Storage = nil, false })
 	return left == nil
 }
+
+// unmade is what the owner is told: more would be of the host. The door that asked has
+// it in the log.
+const unmade = "it could not be made; the server's log says why"
 
 // releaseMade ends the use of volumes by a sandbox that could not be made.
 func (m *Manager) releaseMade(ctx context.Context, b *box) error {

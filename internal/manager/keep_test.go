@@ -5,6 +5,7 @@ package manager_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,7 +132,7 @@ func TestKeepUnmade(t *testing.T) {
 	d := r.open()
 	req := made()
 	req.KeepFailed = true
-	d.life.failing("create", errors.New("broken"))
+	d.life.failing("create", errors.New("open /var/lib/agentbox/x"))
 	if _, err := d.Create(t.Context(), acme, req, ""); err == nil {
 		t.Fatal("it was made")
 	}
@@ -141,6 +142,10 @@ func TestKeepUnmade(t *testing.T) {
 	}
 	if got := r.volumeNames(); len(got) > 0 || len(r.inHost()) > 0 {
 		t.Errorf("left are %v, %v", got, r.inHost())
+	}
+	evs, err := d.Events(t.Context(), acme, page.Items[0].UID, 0)
+	if err != nil || len(evs) == 0 || strings.Contains(fmt.Sprint(evs), "/var/lib") { // LEAK-10
+		t.Errorf("its events are %+v, %v", evs, err)
 	}
 	if err := d.Destroy(t.Context(), acme, page.Items[0].UID); err != nil {
 		t.Error(err)

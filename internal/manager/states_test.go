@@ -58,7 +58,7 @@ func TestFailedTransitions(t *testing.T) {
 	if _, err := d.Stop(t.Context(), acme, sb.UID); !errors.Is(err, boom) {
 		t.Errorf("stop: %v", err)
 	}
-	if got := d.get(sb.UID); got.Status != sandbox.Live || !strings.Contains(got.ReasonText, "boom") {
+	if got := d.get(sb.UID); got.Status != sandbox.Live || !strings.Contains(got.ReasonText, "could not be stopped") || strings.Contains(got.ReasonText, "boom") {
 		t.Errorf("got %+v", got)
 	}
 	d.sh(sb.UID, "true")

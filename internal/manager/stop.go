@@ -199,8 +199,12 @@ func (m *Manager) settle(ctx context.Context, b *box, failure error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	m.note(ctx, b, failure)
 	sb := b.snapshot()
+	m.log.Error("stop or start a sandbox", "sandbox", sb.Short, "error", failure)
+	if !hasClass(failure) {
+		failure = errUnsettled
+	}
+	m.note(ctx, b, failure)
 	info, err := m.look(ctx, sb.UID)
 	if err != nil {
 		return err
@@ -228,6 +232,9 @@ func (m *Manager) settle(ctx context.Context, b *box, failure error) error {
 	}
 	return m.transition(ctx, b, sandbox.Failed, why, nil)
 }
+
+// errUnsettled is what the owner is told of what is wrong on the host.
+var errUnsettled = errors.New("it could not be stopped or started; the server's log says why")
 
 // note records that something failed.
 func (m *Manager) note(ctx context.Context, b *box, failure error) {

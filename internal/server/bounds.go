@@ -2,11 +2,13 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,8 +18,9 @@ type body struct {
 	io.ReadCloser
 	control *http.ResponseController
 	timeout time.Duration
-	rolling bool // the timeout is for each read, not for all
-	ended   bool // a deadline would now be that of the client's presence
+	rolling bool         // the timeout is for each read, not for all
+	ended   atomic.Bool  // a deadline would now be that of the client's presence
+	over    func() error // why nothing is read any more
 	metrics *Metrics
 }
 
@@ -26,9 +29,32 @@ func boundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration, m 
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), timeout: timeout, metrics: m}
+	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), timeout: timeout, over: func() error { return nil }, metrics: m}
 	b.extend()
 	r.Body = b
+}
+
+// endWith ends reading with ctx, even in the middle of a read: what is sent after that
+// is not for the handler. done is called when the handler has ended.
+func (b *body) endWith(ctx context.Context) (done func()) {
+	b.over = func() error {
+		if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil // of a connection that broke the read tells more
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		if b.over() != nil && !b.ended.Load() {
+			_ = b.control.SetReadDeadline(time.Unix(1, 0)) // fails on a broken connection, as the read will
+		}
+	})
+	return func() {
+		if !stop() {
+			<-ended // the connection is not the request's any more
+		}
+	}
 }
 
 func (b *body) extend() {
@@ -36,12 +62,20 @@ func (b *body) extend() {
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	if b.rolling && !b.ended {
+	if b.rolling && !b.ended.Load() {
 		b.extend()
 	}
+	if err := b.over(); err != nil {
+		return 0, err
+	}
 	n, err := b.ReadCloser.Read(p)
-	b.ended = b.ended || err != nil
+	if err != nil {
+		b.ended.Store(true)
+	}
 	b.metrics.received.Add(float64(n))
+	if over := b.over(); over != nil {
+		return n, over
+	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		err = &brokenBody{err}
 	}
@@ -63,17 +97,18 @@ func (route *Route) maxBody() int64 {
 	return MaxBody
 }
 
-// bound fits the body's bounds to the route.
-func (route *Route) bound(w http.ResponseWriter, r *http.Request) {
-	if route.Stream {
-		if b, ok := r.Body.(*body); ok {
-			b.rolling = true
-		}
-		return
+// bound fits the body's bounds to the route. It ends with ctx. done is called when the
+// handler has ended.
+func (route *Route) bound(ctx context.Context, w http.ResponseWriter, r *http.Request) (done func()) {
+	done = func() {}
+	if b, ok := r.Body.(*body); ok {
+		b.rolling = route.Stream
+		done = b.endWith(ctx)
 	}
-	if r.Body != nil {
+	if !route.Stream && r.Body != nil {
 		r.Body = http.MaxBytesReader(w, r.Body, route.maxBody())
 	}
+	return done
 }
 
 // answer is a response whose receiver may not stop taking it, and which knows
@@ -112,6 +147,12 @@ func (a *answer) extend() {
 	_ = a.control.SetWriteDeadline(time.Now().Add(a.timeout)) // fails on a broken connection, as the write will
 }
 
+// rest takes the deadline back when the write is done. HTTP/2 would end a stream at
+// that time, whether something is written or not.
+func (a *answer) rest() {
+	_ = a.control.SetWriteDeadline(time.Time{}) // fails on a broken connection, as the next write will
+}
+
 func (a *answer) WriteHeader(status int) {
 	if a.status == 0 && status >= http.StatusOK {
 		a.status = status
@@ -124,6 +165,7 @@ func (a *answer) Write(p []byte) (int, error) {
 		a.status = http.StatusOK
 	}
 	a.extend()
+	defer a.rest()
 	n, err := a.ResponseWriter.Write(p)
 	a.bytes += int64(n)
 	a.metrics.sent.Add(float64(n))
@@ -139,6 +181,7 @@ func (a *answer) FlushError() error {
 		a.opened(streamEvents)
 	}
 	a.extend()
+	defer a.rest()
 	return a.control.Flush()
 }
 

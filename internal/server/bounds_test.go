@@ -166,6 +166,11 @@ func TestSlowButSteady(t *testing.T) {
 		}()
 		return r
 	}
+	wait := func(t *testing.T, c *http.Client) {
+		if resp, body := w.with(c, "POST", w.url+"/wait", strings.NewReader("{}")); resp.StatusCode != 200 || body != "begun" {
+			t.Errorf("answered %d %q", resp.StatusCode, body)
+		}
+	}
 	for name, f := range map[string]func(t *testing.T){
 		"stream": func(t *testing.T) {
 			if resp, body := w.do("POST", "/stream", drip()); resp.StatusCode != 200 || body != "8\n" {
@@ -177,10 +182,12 @@ func TestSlowButSteady(t *testing.T) {
 				t.Errorf("answered %d %q", resp.StatusCode, body)
 			}
 		},
-		"slow handler": func(t *testing.T) {
-			if resp, body := w.do("POST", "/wait", strings.NewReader("{}")); resp.StatusCode != 200 || body != "begun" {
-				t.Errorf("answered %d %q", resp.StatusCode, body)
-			}
+		"slow handler": func(t *testing.T) { wait(t, w.client) },
+		"slow handler, HTTP/2": func(t *testing.T) {
+			tr := &http.Transport{Protocols: new(http.Protocols)}
+			tr.Protocols.SetUnencryptedHTTP2(true)
+			defer tr.CloseIdleConnections()
+			wait(t, &http.Client{Transport: tr})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -109,7 +109,7 @@ func (rt *Router) enter(route Route) http.Handler {
 			route.answer(w, r, err)
 			return
 		}
-		route.bound(w, r)
+		defer route.bound(ctx, w, r)()
 		route.Handler.ServeHTTP(w, r.WithContext(context.WithValue(ctx, callerKey{}, caller)))
 	})
 }

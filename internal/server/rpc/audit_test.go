@@ -1,11 +1,13 @@
 package rpc_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"agentbox/internal/audit"
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
@@ -81,5 +83,34 @@ func TestX24Audit(t *testing.T) {
 	want := []string{"create ok", "exec ok", "exec ok", "file_write ok", "file_read ok", "file_read out_of_range", "file_read ok", "exec forbidden", "destroy ok", "exec sandbox_destroyed"}
 	if !slices.Equal(got, want) {
 		t.Errorf("recorded is %q\nwant %q", got, want)
+	}
+}
+
+// TestX24CommandsAreSeenWhileTheyRun, whatever becomes of them and of the server.
+func TestX24CommandsAreSeenWhileTheyRun(t *testing.T) {
+	w := start(t)
+	c := w.client(w.acme)
+	id := w.session(c).GetSessionId()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = c.Exec(ctx, &sandboxv1.ExecRequest{SessionId: id, Command: "sleep 600", Timeout: 600})
+	}()
+	defer func() { cancel(); <-ended }()
+	seen := func(r audit.Record) bool {
+		return strings.HasPrefix(r.Details["command"], "sleep 600") && r.Details["exec_id"] != "" && r.Result == audit.OK
+	}
+	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		page, err := w.audit.Query(t.Context(), audit.Query{Owner: "acme", Action: audit.Exec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(page.Records, seen) {
+			return
+		}
+		if time.Since(begin) > 20*time.Second {
+			t.Fatalf("the command that runs is not in %+v", page.Records)
+		}
 	}
 }

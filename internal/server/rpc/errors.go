@@ -49,12 +49,17 @@ const (
 )
 
 // status is an error as the status of a call. What is agentbox's fault goes to the
-// log in full.
+// log in full; what a stream's sender or receiver did is not.
 func status(ctx context.Context, err error) *connect.Error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return connect.NewError(connect.CodeDeadlineExceeded, "the call's deadline has passed").WithCause(err)
 	}
-	p := server.Explain(ctx, doors.GuestError(err))
+	err = doors.GuestError(err)
+	var stream *connect.Error
+	if server.ProblemOf(err).Code == server.CodeInternal && errors.As(err, &stream) {
+		return connect.NewError(stream.Code(), stream.Message()).WithCause(err)
+	}
+	p := server.Explain(ctx, err)
 	if isUnknown(p) {
 		p.Detail = sessionNotFound
 	}

@@ -10,6 +10,8 @@ import (
 
 	"agentbox/internal/audit"
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
+	"agentbox/internal/guest/client"
+	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server/doors"
 )
@@ -44,19 +46,31 @@ func (s *service) Exec(ctx context.Context, q *sandboxv1.ExecRequest) (*sandboxv
 	if err != nil {
 		return nil, err
 	}
+	cmd.OnDisconnect = sandbox.Keep
 	c := caller(ctx)
-	res, err := s.Sandboxes.Exec(ctx, c, q.GetSessionId(), cmd, nil, "")
-	s.recordExec(ctx, c, q.GetSessionId(), q.GetCommand(), res, err)
+	e, err := s.Sandboxes.StartExec(ctx, c, q.GetSessionId(), cmd, client.Output{}, "")
+	s.recordExec(ctx, c, q.GetSessionId(), q.GetCommand(), e, err)
 	if err != nil {
 		return failedExec(ctx, err)
 	}
-	return answerOf(res, cmd.Dir), nil
+	return waited(ctx, e, cmd.Dir)
 }
 
-func (s *service) recordExec(ctx context.Context, c sandbox.Caller, id, line string, res *sandbox.Result, err error) {
+// waited answers a command when it has ended. It goes on without its client.
+func waited(ctx context.Context, e *manager.Exec, dir string) (*sandboxv1.ExecResponse, error) {
+	res, err := e.Wait(ctx)
+	if err != nil {
+		_ = e.Detach() // its OnDisconnect says the same, should this not arrive
+		return failedExec(ctx, err)
+	}
+	return answerOf(res, dir), nil
+}
+
+// recordExec records a command that was begun, or why it was not.
+func (s *service) recordExec(ctx context.Context, c sandbox.Caller, id, line string, e *manager.Exec, err error) {
 	details := map[string]string{"command": line}
-	if res != nil {
-		details["exec_id"] = res.ExecID
+	if err == nil {
+		details["exec_id"] = e.ID()
 	}
 	doors.Record(ctx, s.Audit, c, audit.Exec, s.uid(ctx, c, id), doors.GuestError(err), details)
 }

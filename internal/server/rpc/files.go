@@ -99,14 +99,13 @@ var errNoText = errors.New("the file is no text")
 // ReadFile reads a text.
 func (s *service) ReadFile(ctx context.Context, q *sandboxv1.ReadFileRequest) (*sandboxv1.ReadFileResponse, error) {
 	path := absolute(q.GetPath())
-	var content []byte
+	var content string
 	err := s.inFiles(ctx, q.GetSessionId(), fileOp{audit.FileRead, "read", path}, func(in *client.Session) (err error) {
 		content, err = readText(ctx, in, path)
 		return err
 	})
 	if err == nil {
-		text := string(content)
-		return &sandboxv1.ReadFileResponse{Success: true, Content: &text}, nil
+		return &sandboxv1.ReadFileResponse{Success: true, Content: &content}, nil
 	}
 	text, ok := fileText(ctx, err, path)
 	if !ok {
@@ -119,20 +118,22 @@ func (s *service) ReadFile(ctx context.Context, q *sandboxv1.ReadFileRequest) (*
 }
 
 // readText reads a file that one message can hold.
-func readText(ctx context.Context, in *client.Session, path string) ([]byte, error) {
+func readText(ctx context.Context, in *client.Session, path string) (string, error) {
 	f, err := in.ReadFile(ctx, path, client.ReadOptions{Within: readable})
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, MaxMessage+1))
+	var b strings.Builder
+	b.Grow(int(min(max(f.Info.Size, 0), maxText+1))) // as the sandbox says
+	_, err = io.Copy(&b, io.LimitReader(f, maxText+1))
 	switch {
 	case err != nil:
-		return nil, err
-	case len(b) > MaxMessage:
-		return nil, errTooLarge
-	case !utf8.Valid(b):
-		return nil, errNoText
+		return "", err
+	case b.Len() > maxText:
+		return "", errTooLarge
+	case !utf8.ValidString(b.String()):
+		return "", errNoText
 	}
-	return b, nil
+	return b.String(), nil
 }

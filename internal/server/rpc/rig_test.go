@@ -36,6 +36,7 @@ type world struct {
 	t           *testing.T
 	url         string
 	acme, other string // keys of two owners
+	keys        *auth.Keyring
 	boxes       *manager.Manager
 	audit       *audit.Log
 	router      *server.Router
@@ -44,8 +45,8 @@ type world struct {
 
 func start(t *testing.T, change ...func(*server.Options, *rpc.Parts)) *world {
 	t.Helper()
-	w := &world{t: t, boxes: newManager(t)}
 	keys := auth.NewKeyring(&authtest.Memory{})
+	w := &world{t: t, boxes: newManager(t), keys: keys}
 	for owner, key := range map[string]*string{"acme": &w.acme, "other": &w.other} {
 		var err error
 		if _, *key, err = keys.Create(t.Context(), owner, "", false); err != nil {

@@ -5,7 +5,6 @@ package rpc
 
 import (
 	"context"
-	"io"
 	"math"
 	"net/http"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"agentbox/internal/auth"
 	"agentbox/internal/gen/health/v1/healthv1connect"
 	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
+	"agentbox/internal/guest"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/manager"
 	"agentbox/internal/packages"
@@ -28,8 +28,20 @@ import (
 // Kind is the kind of ids that the door gives sandboxes, and looks for first.
 const Kind = "session"
 
-// MaxMessage is the largest message that is taken, in bytes.
-const MaxMessage = 64 << 20
+// Bounds of messages, in bytes, packed and unpacked. What has many values in it grows
+// severalfold in memory, so only a file's text may be large.
+const (
+	// maxText: a text that is written in one message.
+	maxText = 64 << 20
+	// maxPart: a part of a file, or a command, of which the guest takes no more. It is
+	// what gRPC's clients and servers have by default.
+	maxPart = guest.MaxRequest
+	// maxCall: whatever else is asked for.
+	maxCall = server.MaxBody
+	// maxProbe: the health check, which everybody may ask, and reflection: the names of
+	// services.
+	maxProbe = 4 << 10
+)
 
 // Sandboxes is the core; manager.Manager is it.
 type Sandboxes interface {
@@ -38,7 +50,6 @@ type Sandboxes interface {
 	Use(ctx context.Context, c sandbox.Caller, id string) (sandbox.Sandbox, error)
 	Get(ctx context.Context, c sandbox.Caller, id string) (sandbox.Sandbox, error)
 	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) (sandbox.Page, error)
-	Exec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, stdin io.Reader, key string) (*sandbox.Result, error)
 	StartExec(ctx context.Context, c sandbox.Caller, id string, cmd sandbox.Command, out client.Output, key string) (*manager.Exec, error)
 	Install(ctx context.Context, c sandbox.Caller, id string, with packages.Tool, names []string, out client.Output) (*manager.Exec, error)
 	Acquire(ctx context.Context, c sandbox.Caller, id string) (*manager.Lease, error)
@@ -85,8 +96,40 @@ func New(router *server.Router, parts Parts) {
 	grpcreflect.Register(rpcs)
 	// Packed messages are read; answers are sent as they are, since clients are near
 	// and offer by themselves to unpack, which costs more than it saves.
-	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter()}, rpcs, connecthttp.WithReadMaxBytes(MaxMessage), connecthttp.WithCompressMinBytes(math.MaxInt))
+	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter()}, rpcs, connecthttp.WithConditionalOptions(bounds), connecthttp.WithCompressMinBytes(math.MaxInt))
 }
+
+// largest is the bound of a procedure's messages, in bytes.
+func largest(procedure string) int {
+	switch procedure {
+	case sandboxv1connect.SandboxServiceWriteFileProcedure:
+		return maxText
+	case sandboxv1connect.SandboxServiceUploadFileProcedure, sandboxv1connect.SandboxServiceExecProcedure, sandboxv1connect.SandboxServiceExecStreamProcedure:
+		return maxPart
+	}
+	if strings.HasPrefix(procedure, "/"+sandboxv1connect.SandboxServiceName+"/") {
+		return maxCall
+	}
+	return maxProbe
+}
+
+func bounds(spec connect.Spec) []connecthttp.Option {
+	return []connecthttp.Option{connecthttp.WithReadMaxBytes(largest(spec.Procedure))}
+}
+
+// isLong reports whether what is sent for a call may take any time: several messages,
+// or a large one.
+func isLong(procedure string) bool {
+	switch procedure {
+	case sandboxv1connect.SandboxServiceWriteFileProcedure, sandboxv1connect.SandboxServiceUploadFileProcedure:
+		return true
+	}
+	return strings.HasPrefix(procedure, "/grpc.reflection.")
+}
+
+// maxFrame bounds what a message has around it, in bytes: the frame, and what packing
+// adds to what can't be packed.
+const maxFrame = 4 << 10
 
 // routes hands each procedure to our router, so that it is behind the gate.
 type routes struct {
@@ -96,21 +139,22 @@ type routes struct {
 
 // Handle implements connecthttp.ServeMux.
 func (rs *routes) Handle(procedure string, h http.Handler) {
-	access := auth.NeedKey
-	if procedure == healthv1connect.HealthCheckProcedure {
-		access = auth.Open // probes have no key
-	}
-	rs.Router.Handle(server.Route{
-		Pattern: http.MethodPost + " " + procedure, Access: access, Handler: h,
-		Stream:  true, // connect bounds each message
-		Coded:   true, // and it reads them
+	route := server.Route{
+		Pattern: http.MethodPost + " " + procedure, Handler: h,
+		Stream:  isLong(procedure), // connect bounds each message
+		MaxBody: int64(largest(procedure) + maxFrame),
+		Coded:   true, // connect reads them
 		Creates: strings.HasSuffix(procedure, "/CreateSession"),
 		Refuse: func(w http.ResponseWriter, r *http.Request, err error) {
 			if e := rs.errors.Write(w, r, status(r.Context(), err)); e != nil {
 				server.LogError(r.Context(), e)
 			}
 		},
-	})
+	}
+	if procedure == healthv1connect.HealthCheckProcedure {
+		route.Access = auth.Open // probes have no key
+	}
+	rs.Router.Handle(route)
 }
 
 // caller is who sent the request, with the door's kind of ids.

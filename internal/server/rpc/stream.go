@@ -12,7 +12,6 @@ import (
 	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/manager"
-	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
 	"agentbox/internal/server/doors"
 )
@@ -37,11 +36,7 @@ func (s *service) ExecStream(ctx context.Context, q *sandboxv1.ExecStreamRequest
 	out := newOutput(stream.Send)
 	defer out.close()
 	e, err := s.Sandboxes.StartExec(ctx, c, q.GetSessionId(), cmd, client.Output{Stdout: &out.stdout, Stderr: &out.stderr}, "")
-	var begun *sandbox.Result
-	if err == nil {
-		begun = &sandbox.Result{ExecID: e.ID()}
-	}
-	s.recordExec(ctx, c, q.GetSessionId(), q.GetCommand(), begun, err)
+	s.recordExec(ctx, c, q.GetSessionId(), q.GetCommand(), e, err)
 	if err != nil {
 		text, ok := inAnswer(ctx, err)
 		if !ok {

@@ -31,7 +31,10 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 	err = s.inFiles(ctx, first.GetSessionId(), fileOp{audit.FileWrite, "upload", path}, func(in *client.Session) error {
 		return in.WriteFile(ctx, path, from, writeOptions(appending))
 	})
-	if err != nil {
+	switch {
+	case from.err != nil: // that is why, whatever the guest says of it
+		return nil, status(ctx, from.err)
+	case err != nil:
 		return nil, fileStatus(ctx, err, path)
 	}
 	return &sandboxv1.UploadFileResponse{Size: from.n}, nil
@@ -42,6 +45,7 @@ type uploaded struct {
 	stream sandboxv1connect.SandboxServiceUploadFileServerStream
 	rest   []byte
 	n      int64
+	err    error // why there are no more
 }
 
 // Read implements io.Reader.
@@ -52,6 +56,7 @@ func (u *uploaded) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 		if err != nil {
+			u.err = err
 			return 0, err
 		}
 		u.rest = m.GetData()
