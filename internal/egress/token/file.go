@@ -35,10 +35,11 @@ func Open(path, secret string, overlap time.Duration) (*Keys, error) {
 		return nil, fmt.Errorf("read the signing keys: %w", err)
 	}
 	switch {
-	case secret == "" && len(k.all) > 0:
+	case len(k.all) > 0 && (secret == "" || string(k.newest()) == secret):
+		return k, nil
 	case secret == "":
 		err = k.Rotate(GenerateKey(), 0)
-	case len(k.all) == 0 || string(k.newest()) != secret:
+	default:
 		err = k.Rotate(secret, overlap)
 	}
 	if err == nil {

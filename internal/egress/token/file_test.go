@@ -47,8 +47,12 @@ func good(k *token.Keys, s string) bool {
 func TestGeneratedKeySurvives(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	s := signed(t, open(t, path, "", time.Hour))
+	before, _ := os.Stat(path)
 	if !good(open(t, path, "", time.Hour), s) {
 		t.Error("a token is void after a restart")
+	}
+	if after, _ := os.Stat(path); !os.SameFile(before, after) {
+		t.Error("a restart that changes nothing writes the file anew")
 	}
 	if good(open(t, filepath.Join(t.TempDir(), "keys"), "", 0), s) {
 		t.Error("a token of one daemon is another's")
