@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -288,18 +286,11 @@ func TestSandboxesCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := StartDaemon(t, args...)
-			curl := t.TempDir()
-			if d.Key != "" {
-				rc := "header = \"Authorization: Bearer " + d.Key + "\"\n"
-				if err := os.WriteFile(filepath.Join(curl, ".curlrc"), []byte(rc), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
 			var script []string
 			for _, line := range lines {
 				script = append(script, strings.NewReplacer("http://127.0.0.1:8700", d.URL, "curl -sS", "curl -sS --fail-with-body").Replace(line))
 			}
-			out := shell(t, script, curl)
+			out := shell(t, script, curlHome(t, d))
 			for _, want := range []string{
 				`^\[\{"sandbox_id":"sandbox-`, `"stdout":"hi\\n"`, `stopped successfully`, `started successfully`, `(?s)"stdout":"kept\\n".*destroyed successfully.*"stdout":"kept\\n"`,
 				`Cleaned up 1 stopped`, `Sandbox test passed!`, `Direct execution mode`, `"sandbox_timeout":"7200"`, `\{"status":"healthy"\}`, `"claude_cli":false`,

@@ -54,13 +54,6 @@ func TestClientsCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := StartDaemon(t, args...)
-			curl := t.TempDir()
-			if d.Key != "" {
-				rc := "header = \"Authorization: Bearer " + d.Key + "\"\n"
-				if err := os.WriteFile(filepath.Join(curl, ".curlrc"), []byte(rc), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
 			calls := 0
 			var script []string
 			for _, line := range lines {
@@ -74,7 +67,7 @@ func TestClientsCalls(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			out := shell(t, script, curl)
+			out := shell(t, script, curlHome(t, d))
 			m := regexp.MustCompile(`^\{"exec_id":"[0-9a-f]+","exit_code":0,"output":"hi\\n",.*\n200 (\d+) bytes\n204\n$`).FindStringSubmatch(out)
 			if m == nil || m[1] != strconv.Itoa(len(readme)) {
 				t.Errorf("it says\n%s", out)
@@ -97,6 +90,20 @@ func documentedLines(t *testing.T, file, heading string) []string {
 		lines = append(lines, m[1])
 	}
 	return lines
+}
+
+// curlHome is a directory with a configuration of curl that sends a server's key, if it
+// has one.
+func curlHome(t *testing.T, d *Daemon) string {
+	t.Helper()
+	dir := t.TempDir()
+	if d.Key != "" {
+		rc := "header = \"Authorization: Bearer " + d.Key + "\"\n"
+		if err := os.WriteFile(filepath.Join(dir, ".curlrc"), []byte(rc), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 // shell runs lines, all of which must work, at the top of the tree.

@@ -48,6 +48,25 @@ func Text(p []byte) string {
 	return b.String()
 }
 
+// Clip is a text that is shown in another one: at most so many bytes of it.
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// MustBeSeen refuses to make what nobody could see afterwards: the audit log tells by
+// Err why it could not write its last record.
+func MustBeSeen(ctx context.Context, log interface{ Err() error }) error {
+	err := log.Err()
+	if err == nil {
+		return nil
+	}
+	server.LogError(ctx, err)
+	return sandbox.Refuse(errdefs.ErrUnavailable, "the server can't keep its audit log, and makes no sandboxes meanwhile")
+}
+
 // SignalCode is a result as one number in which a signal is negative, as process
 // libraries have it: -1 after a time-out, -9 out of memory.
 func SignalCode(r *sandbox.Result) int {

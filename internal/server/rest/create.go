@@ -12,6 +12,7 @@ import (
 	"agentbox/internal/audit"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
+	"agentbox/internal/server/doors"
 )
 
 // NewSandbox is what a sandbox is to be. What is left out has the server's
@@ -53,9 +54,8 @@ type sandboxOutput struct{ Body Sandbox }
 
 func (a *API) createSandbox(ctx context.Context, c sandbox.Caller, in *createInput) (*sandboxOutput, error) {
 	r, err := a.request(&in.Body)
-	if unseen := a.Audit.Err(); err == nil && unseen != nil {
-		server.LogError(ctx, unseen)
-		err = sandbox.Refuse(errdefs.ErrUnavailable, "the server can't keep its audit log, and makes no sandboxes meanwhile")
+	if err == nil {
+		err = doors.MustBeSeen(ctx, a.Audit)
 	}
 	var sb sandbox.Sandbox
 	if err == nil {

@@ -346,10 +346,7 @@ func commandText(cmd sandbox.Command) string {
 // clip bounds a text for the audit log.
 func clip(s string) string {
 	const most = 1024
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return doors.Clip(s, most)
 }
 
 // feed lets input be copied, if there is any, and ends it with eof; a command that

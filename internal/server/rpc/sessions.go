@@ -21,9 +21,8 @@ import (
 func (s *service) CreateSession(ctx context.Context, q *sandboxv1.CreateSessionRequest) (*sandboxv1.CreateSessionResponse, error) {
 	c := caller(ctx)
 	r, err := s.request(q)
-	if unseen := s.Audit.Err(); err == nil && unseen != nil {
-		server.LogError(ctx, unseen)
-		err = sandbox.Refuse(errdefs.ErrUnavailable, "the server can't keep its audit log, and makes no sandboxes meanwhile")
+	if err == nil {
+		err = doors.MustBeSeen(ctx, s.Audit)
 	}
 	var sb sandbox.Sandbox
 	made := false

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/containerd/errdefs"
 
@@ -44,7 +43,7 @@ func (d *door) explained(ctx context.Context, c sandbox.Caller, id string, err e
 		}
 	}
 	err = doors.GuestError(err)
-	id = clip(id, 128)
+	id = doors.Clip(id, 128)
 	switch code := server.ProblemOf(err).Code; {
 	case code == server.CodeNotRunning:
 		return server.Reword(err, http.StatusBadRequest, "Sandbox "+id+" is not running")
@@ -62,12 +61,4 @@ func isGone(err error) bool {
 	default:
 		return p.Code == server.CodeNotFound && p.Detail == "Sandbox not found"
 	}
-}
-
-// clip bounds a text that is repeated.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

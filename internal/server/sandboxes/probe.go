@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/errdefs"
-
 	"agentbox/internal/audit"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/sandbox"
@@ -55,7 +53,7 @@ func (d *door) test(r *http.Request, c sandbox.Caller) (any, error) {
 		server.LogError(ctx, err)
 		return done{false, "Sandbox test failed: " + server.ProblemOf(err).Detail}, nil
 	case stderr != "":
-		return done{false, "Sandbox test failed: " + clip(stderr, 1024)}, nil
+		return done{false, "Sandbox test failed: " + doors.Clip(stderr, 1024)}, nil
 	}
 	return done{true, "Sandbox test passed! " + name + " is working with " + memory + " memory limit."}, nil
 }
@@ -74,8 +72,8 @@ const probe = "Sandbox test successful"
 // try runs a command in a sandbox that goes at once; stderr is what it complained
 // of.
 func (d *door) try(ctx context.Context, c sandbox.Caller, memory int64) (stderr string, err error) {
-	if err := d.Audit.Err(); err != nil {
-		return "", sandbox.Refuse(errdefs.ErrUnavailable, "the server can't keep its audit log, and makes no sandboxes meanwhile")
+	if err := doors.MustBeSeen(ctx, d.Audit); err != nil {
+		return "", err
 	}
 	sb, err := d.Sandboxes.Create(ctx, c, sandbox.CreateRequest{
 		Image: d.Image(), Limits: sandbox.Limits{Memory: memory}, IdleTimeout: time.Minute, Lifetime: 2 * testTimeout,
