@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"os"
 
 	"connectrpc.com/connect/v2"
 
@@ -70,6 +71,12 @@ func isUnknown(p *server.Problem) bool {
 	return p.Code == server.CodeNotFound || p.Code == server.CodeSandboxDestroyed || p.Code == server.CodeSandboxExpired
 }
 
+// isLate reports that something inside took too long, by a context or by the deadline of a
+// connection.
+func isLate(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
 // inAnswer is the text for an error that these calls tell in their answers: that
 // there is no such session, that it does not run, or that it does not answer. Other
 // errors are a status: false.
@@ -84,7 +91,7 @@ func inAnswer(ctx context.Context, err error) (text string, ok bool) {
 		return sessionNotFound, true
 	case errors.As(err, &state):
 		return p.Detail, true
-	case errors.Is(err, context.DeadlineExceeded):
+	case isLate(err):
 		server.LogError(ctx, err)
 		return noAnswer, true
 	case p.Code == server.CodeUnavailable:
