@@ -13,7 +13,8 @@ import (
 
 // What becomes of sandboxes that failed and are kept (Sandbox.KeepFailed): whoever
 // looks for one finds it in the state error, with the reason. All that it used is
-// free again but its volumes, which it holds until it is destroyed.
+// free again but its volumes, which it holds until it is destroyed: by somebody, or
+// after KeepStopped.
 
 // lose ends a sandbox that ended by itself.
 func (m *Manager) lose(ctx context.Context, b *box, why doom) error {
