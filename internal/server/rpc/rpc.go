@@ -72,6 +72,8 @@ type Session struct {
 	IdleTimeout, Lifetime time.Duration
 	// Hosts are the entries of the network's allow-list.
 	Hosts []string
+	// MaxExec is the longest that a command may take; 0: there is no maximum.
+	MaxExec time.Duration
 }
 
 // Parts are what the door translates for.
