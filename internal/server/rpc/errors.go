@@ -64,6 +64,11 @@ func status(ctx context.Context, err error) *connect.Error {
 	if isUnknown(p) {
 		p.Detail = sessionNotFound
 	}
+	if info, ok := connect.CallInfoForServerContext(ctx); ok {
+		for name, v := range p.GetHeaders() {
+			info.ResponseTrailer().Set(name, v[0])
+		}
+	}
 	return connect.NewError(codes[p.Code], p.Detail).WithCause(err)
 }
 
