@@ -75,8 +75,8 @@ type Sandbox struct {
 // Limits are maximums.
 type Limits struct {
 	Requests          int64         `key:"requests" default:"2000" doc:"Requests of one owner that are served at the same time, open streams among them; more get a 429. 0 = no maximum. The local socket has none."`
-	Sandboxes         int64         `key:"sandboxes" default:"100" min:"1" doc:"Live sandboxes in all."`
-	SandboxesPerOwner int64         `key:"sandboxes_per_owner" default:"50" min:"1" doc:"Live sandboxes of one owner."`
+	Sandboxes         int64         `key:"sandboxes" default:"100" min:"1" doc:"Sandboxes in all, those that are stopped or failed among them."`
+	SandboxesPerOwner int64         `key:"sandboxes_per_owner" default:"50" min:"1" doc:"Those of one owner."`
 	Creates           int64         `key:"creates" default:"0" doc:"Sandboxes that are made at the same time. 0 = number of cores."`
 	Memory            int64         `key:"memory" unit:"size" default:"0" doc:"Memory of one sandbox. 0 = nine tenths of the machine's."`
 	CPUs              float64       `key:"cpus" default:"0" doc:"Cores of one sandbox. 0 = the machine's."`

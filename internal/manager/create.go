@@ -339,7 +339,7 @@ func (m *Manager) ended(b *box, l *live.Box, ev runtime.Event) {
 		return // it was told to
 	}
 	m.log.Warn("a sandbox ended", "sandbox", b.snapshot().Short, "reason", ev.Reason, "detail", ev.Detail)
-	if err := m.lose(m.ctx, b, doom{ev.Reason, ev.Detail}); err != nil {
+	if err := m.lose(m.ctx, b, l, doom{ev.Reason, ev.Detail}); err != nil {
 		m.log.Error("remove a sandbox that ended", "sandbox", b.snapshot().Short, "error", err)
 	}
 }

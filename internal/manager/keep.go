@@ -7,16 +7,18 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"agentbox/internal/live"
 	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
 )
 
 // What becomes of sandboxes that failed and are kept (Sandbox.KeepFailed): whoever
 // looks for one finds it in the state error, with the reason. All that it used is
-// free again but its volumes, which it holds until it is destroyed.
+// free again but its volumes, which it holds until it is destroyed: by somebody, or
+// after KeepStopped.
 
-// lose ends a sandbox that ended by itself.
-func (m *Manager) lose(ctx context.Context, b *box, why doom) error {
+// lose ends a sandbox that ended by itself while l was its session, nil for none.
+func (m *Manager) lose(ctx context.Context, b *box, l *live.Box, why doom) error {
 	if !b.snapshot().KeepFailed {
 		return m.destroyNow(ctx, b, why)
 	}
@@ -26,8 +28,8 @@ func (m *Manager) lose(ctx context.Context, b *box, why doom) error {
 		return err
 	}
 	defer b.unlock()
-	if b.isGone() || b.why().reason != "" {
-		return nil // somebody destroys it
+	if b.isGone() || b.why().reason != "" || b.running() != l || b.status() == sandbox.Stopped {
+		return nil // somebody destroys it, or was faster: it is stopped, or runs again
 	}
 	return m.loseNow(ctx, b, why)
 }

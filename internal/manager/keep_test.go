@@ -44,6 +44,39 @@ func TestKeepStopped(t *testing.T) {
 	})
 }
 
+// TestFailedGoes: a failed sandbox goes when a stopped one would, so that it does not
+// take its owner's quota for ever.
+func TestFailedGoes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		d := r.open()
+		sb := d.create(sandbox.CreateRequest{KeepFailed: true, KeepStopped: time.Hour, Lifetime: 100 * time.Hour, IdleTimeout: 50 * time.Hour})
+		kept := d.create(sandbox.CreateRequest{KeepFailed: true, Lifetime: 100 * time.Hour, IdleTimeout: 50 * time.Hour})
+		time.Sleep(2 * time.Hour) // they run
+		for _, uid := range []string{sb.UID, kept.UID} {
+			if err := r.host.Kill(uid, sandbox.ReasonOOM, "killed"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(50 * time.Minute)
+		if got := d.get(sb.UID); got.Status != sandbox.Failed {
+			t.Fatalf("it is %s", got.Status)
+		}
+		d.close()
+		d = r.open()
+		time.Sleep(9 * time.Minute)
+		if !d.alive(sb.UID) {
+			t.Fatal("a new daemon gives it less time")
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		d.wantGone(sb.UID, sandbox.ReasonOOM)
+		if !d.alive(kept.UID) {
+			t.Error("one goes of which nobody said so")
+		}
+	})
+}
+
 // TestKeepFailed: a sandbox that is to be kept and ended by itself is there in the
 // state error, with the reason, by each way that a daemon may hear of it.
 func TestKeepFailed(t *testing.T) {

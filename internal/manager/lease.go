@@ -165,7 +165,7 @@ func (m *Manager) unreachable(ctx context.Context, b *box, err error) error {
 		return err
 	}
 	m.spawn(func() {
-		if err := m.lose(m.ctx, b, lost(info)); err != nil {
+		if err := m.lose(m.ctx, b, nil, lost(info)); err != nil {
 			m.log.Error("remove a sandbox that ended", "sandbox", b.snapshot().Short, "error", err)
 		}
 	})

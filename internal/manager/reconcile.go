@@ -180,7 +180,7 @@ func (m *Manager) resumeStop(ctx context.Context, b *box, info runtime.Info) err
 		info.State = sandbox.Stopped
 	}
 	if info.State == sandbox.Stopped {
-		return m.stopped(ctx, b, why)
+		return m.transition(ctx, b, sandbox.Stopped, why, nil)
 	}
 	return m.loseNow(ctx, b, lost(info))
 }
@@ -195,7 +195,7 @@ func (m *Manager) resumeStart(ctx context.Context, b *box, info runtime.Info) er
 		}
 		return m.takeOver(ctx, b)
 	case sandbox.Stopped:
-		return m.stopped(ctx, b, doom{sandbox.ReasonStopped, "the server ended while it was started"})
+		return m.transition(ctx, b, sandbox.Stopped, doom{sandbox.ReasonStopped, "the server ended while it was started"}, nil)
 	}
 	return m.loseNow(ctx, b, lost(info))
 }

@@ -108,21 +108,10 @@ func (m *Manager) stopNow(ctx context.Context, b *box, why doom) error {
 		err = fmt.Errorf("stop the sandbox: %w", err)
 		return errors.Join(err, m.settle(ctx, b, err))
 	}
-	if err := m.stopped(ctx, b, why); err != nil {
+	if err := m.transition(ctx, b, sandbox.Stopped, why, nil); err != nil {
 		return err
 	}
 	return failpoint.StopStopped.Hit()
-}
-
-func (m *Manager) stopped(ctx context.Context, b *box, why doom) error {
-	err := m.transition(ctx, b, sandbox.Stopped, why, func(sb *sandbox.Sandbox) { sb.Stopped = wall() })
-	if err == nil {
-		b.mu.Lock()
-		b.stopped = now()
-		b.mu.Unlock()
-		m.nudge()
-	}
-	return err
 }
 
 // startNow starts a sandbox that is stopped. The caller holds b.op.
@@ -223,7 +212,7 @@ func (m *Manager) settle(ctx context.Context, b *box, failure error) error {
 				return err
 			}
 		}
-		return m.stopped(ctx, b, why)
+		return m.transition(ctx, b, sandbox.Stopped, why, nil)
 	case info.State == sandbox.Live && sb.Status == sandbox.Stopping:
 		if err := m.transition(ctx, b, sandbox.Live, why, nextEpoch); err != nil {
 			return err

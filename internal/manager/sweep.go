@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -94,6 +95,8 @@ func (b *box) due(t time.Time) (act func(*Manager, *box) error, left time.Durati
 		return b.condemn(sandbox.ReasonLifetime), left
 	case b.rec.Status == sandbox.Stopped && b.rec.KeepStopped > 0 && !b.ending && over(b.stopped.Add(b.rec.KeepStopped)):
 		return b.condemn(sandbox.ReasonIdle), left
+	case b.rec.Status == sandbox.Failed && b.rec.KeepStopped > 0 && !b.rec.Stopped.IsZero() && over(b.stopped.Add(b.rec.KeepStopped)):
+		return b.condemn(cmp.Or(b.rec.Reason, sandbox.ReasonFailure)), left
 	case b.rec.Status == sandbox.Live && !b.ending && b.active == 0 && b.rec.IdleTimeout != sandbox.Never && over(b.used.Add(b.rec.IdleTimeout)):
 		if b.rec.OnIdle == sandbox.IdleStop {
 			b.ending = true

@@ -20,10 +20,21 @@ func (m *Manager) transition(ctx context.Context, b *box, to sandbox.State, why 
 		return fmt.Errorf("sandbox %s can't go from %s to %s: %w", rec.Short, from, to, errdefs.ErrFailedPrecondition)
 	}
 	rec.Status, rec.Reason, rec.ReasonText = to, why.reason, why.text
+	ended := to == sandbox.Stopped || to == sandbox.Failed
+	if ended {
+		rec.Stopped = wall()
+	}
 	if change != nil {
 		change(&rec)
 	}
-	return m.save(ctx, b, rec, m.event(rec, sandbox.EventState))
+	err := m.save(ctx, b, rec, m.event(rec, sandbox.EventState))
+	if err == nil && ended {
+		b.mu.Lock()
+		b.stopped = now()
+		b.mu.Unlock()
+		m.nudge()
+	}
+	return err
 }
 
 // save records what a sandbox is from now on. Who asked may have gone: what was

@@ -97,10 +97,10 @@ func (t *Tool) Command(n sandbox.Network, packages []string) (sandbox.Command, e
 	}
 	for _, p := range packages {
 		if len(p) > MaxName || !t.named.MatchString(p) {
-			return sandbox.Command{}, &RefusedError{
-				"Invalid package specifier: " + p,
-				&sandbox.InvalidError{Field: "packages", Value: p[:min(len(p), MaxName)], Allowed: t.Allowed},
+			if len(p) > MaxName {
+				p = strings.ToValidUTF8(p[:MaxName], "") + "…"
 			}
+			return sandbox.Command{}, &RefusedError{"Invalid package specifier: " + p, &sandbox.InvalidError{Field: "packages", Value: p, Allowed: t.Allowed}}
 		}
 	}
 	c := t.command

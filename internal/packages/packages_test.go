@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/containerd/errdefs"
 
@@ -56,6 +57,9 @@ func TestNames(t *testing.T) {
 		}
 		for _, s := range c.bad {
 			_, err := p.Command(full, []string{"first", s})
+			if len(s) > packages.MaxName {
+				s = s[:packages.MaxName] + "…"
+			}
 			var refused *packages.RefusedError
 			if !errors.As(err, &refused) || !errdefs.IsInvalidArgument(err) || err.Error() != "Invalid package specifier: "+s {
 				t.Errorf("%s %q: %v", name, s, err)
@@ -117,6 +121,9 @@ func TestCommands(t *testing.T) {
 	}
 	if _, err := pip.Command(full, make([]string, packages.MaxPackages+1)); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("too many: %v", err)
+	}
+	if _, err := pip.Command(full, []string{strings.Repeat("ä", 1<<19)}); err == nil || len(err.Error()) > 300 || !utf8.ValidString(err.Error()) {
+		t.Errorf("a long name: %.400v", err)
 	}
 }
 

@@ -41,11 +41,11 @@ type CreateRequest struct {
 	// operator allows it.
 	IdleTimeout, Lifetime time.Duration
 	OnIdle                OnIdle
-	// KeepStopped is how long the sandbox stays when it is stopped; 0: until
-	// somebody destroys it.
+	// KeepStopped is how long the sandbox stays when it is stopped, or failed and is
+	// kept; 0: until somebody destroys it.
 	KeepStopped time.Duration
 	// KeepFailed: a sandbox that agentbox could not make, or that ended by itself,
-	// stays in the state error until somebody destroys it.
+	// stays in the state error, for KeepStopped.
 	KeepFailed bool
 }
 

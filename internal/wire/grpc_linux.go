@@ -21,7 +21,7 @@ func (d *daemon) session() rpc.Session {
 	hosts, _ := presets.Preset("default")
 	l := d.cfg.Limits
 	s := rpc.Session{
-		Image: d.cfg.GRPC.Image, Hosts: hosts,
+		Image: d.cfg.GRPC.Image, Hosts: hosts, MaxExec: l.ExecTimeout,
 		Limits: sandbox.Limits{Memory: sessionMemory, CPUs: sessionCPUs, Disk: d.cfg.Sandbox.Disk, Pids: d.cfg.Sandbox.Pids},
 		// A session ends when nobody uses it, however old it is.
 		IdleTimeout: endless(d.cfg.GRPC.SessionTimeout), Lifetime: cmp.Or(l.Lifetime, sandbox.Never),

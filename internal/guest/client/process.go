@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -165,7 +166,7 @@ func (p *Process) begin(ctx context.Context, path string, t guest.FrameType, q p
 		return context.Cause(ctx)
 	case <-time.After(startTimeout):
 		p.abandon()
-		return fmt.Errorf("%w: the guest did not answer in %v", errdefs.ErrUnavailable, startTimeout)
+		return fmt.Errorf("%w: the guest did not answer in %v: %w", errdefs.ErrUnavailable, startTimeout, os.ErrDeadlineExceeded)
 	}
 }
 

@@ -19,6 +19,37 @@ import (
 	"agentbox/internal/guest/client"
 )
 
+// TestTreeItself: what is made with its parents may have none but the tree's own
+// directory, such as /workspace where somebody removed it.
+func TestTreeItself(t *testing.T) {
+	dir := t.TempDir()
+	fsys := &fileSystem{users: newUsers(), dir: "/"}
+	tree, err := fsys.Tree(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	if _, err := tree.Stat(".", true); err != nil {
+		t.Error(err)
+	}
+	below, err := tree.Tree(".", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer below.Close()
+	if err := below.Mkdir("workspace", 0o755); err != nil {
+		t.Error(err)
+	}
+	if i, err := os.Lstat(filepath.Join(dir, "workspace")); err != nil || !i.IsDir() {
+		t.Errorf("there is %v, %v", i, err)
+	}
+	for _, p := range []string{"..", "a/..", "a/.", "./.."} {
+		if _, err := tree.Stat(p, true); err == nil {
+			t.Errorf("%s leads somewhere", p)
+		}
+	}
+}
+
 func TestFiles(t *testing.T) {
 	s, dir := dial(t), t.TempDir()
 	at := func(p string) string { return filepath.Join(dir, p) }

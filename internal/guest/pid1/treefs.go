@@ -63,8 +63,12 @@ func (t *tree) keep(n int) {
 }
 
 // at calls f with the directory that p is in and its name there; the directory
-// itself has none. f is called again when a signal broke it off.
+// itself, which is "." or nothing, has none. f is called again when a signal broke it
+// off.
 func (t *tree) at(p string, f func(dir int, name string) error) error {
+	if p == "." {
+		p = ""
+	}
 	parent, name := "", p
 	if i := strings.LastIndexByte(p, '/'); i >= 0 {
 		parent, name = p[:i], p[i+1:]

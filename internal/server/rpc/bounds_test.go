@@ -95,6 +95,29 @@ func TestSmallCalls(t *testing.T) {
 	}
 }
 
+// TestShortErrors: what is refused is not sent back in full.
+func TestShortErrors(t *testing.T) {
+	w := start(t)
+	c := w.client(w.acme)
+	long := strings.Repeat("x", 1<<19)
+	for name, q := range map[string]*sandboxv1.CreateSessionRequest{
+		"session": {SessionId: &long}, "tenant": {TenantId: &long}, "host": {AllowedHosts: []string{long}},
+		"host of no network": {AllowedHosts: []string{long}, Network: sandboxv1.Network_NETWORK_NONE},
+	} {
+		if _, err := c.CreateSession(t.Context(), q); connect.CodeOf(err) != connect.CodeInvalidArgument || len(err.Error()) > 1000 {
+			t.Errorf("%s: %.1000v", name, err)
+		}
+	}
+	full, err := c.CreateSession(t.Context(), &sandboxv1.CreateSessionRequest{Network: sandboxv1.Network_NETWORK_FULL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := c.PipInstall(t.Context(), &sandboxv1.PipInstallRequest{SessionId: full.GetSession().GetSessionId(), Packages: []string{long}})
+	if err != nil || len(a.GetStderr()) > 1000 || !strings.HasPrefix(a.GetStderr(), "Invalid package specifier: xxx") {
+		t.Errorf("package: %.1000v, %.1000v", a, err)
+	}
+}
+
 // TestLargeChunk: a message in the middle of an upload that is too large is its sender's
 // error, and none of the server.
 func TestLargeChunk(t *testing.T) {

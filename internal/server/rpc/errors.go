@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"os"
 
 	"connectrpc.com/connect/v2"
 
@@ -63,11 +64,22 @@ func status(ctx context.Context, err error) *connect.Error {
 	if isUnknown(p) {
 		p.Detail = sessionNotFound
 	}
+	if info, ok := connect.CallInfoForServerContext(ctx); ok {
+		for name, v := range p.GetHeaders() {
+			info.ResponseTrailer().Set(name, v[0])
+		}
+	}
 	return connect.NewError(codes[p.Code], p.Detail).WithCause(err)
 }
 
 func isUnknown(p *server.Problem) bool {
 	return p.Code == server.CodeNotFound || p.Code == server.CodeSandboxDestroyed || p.Code == server.CodeSandboxExpired
+}
+
+// isLate reports that something inside took too long, by a context or by the deadline of a
+// connection.
+func isLate(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // inAnswer is the text for an error that these calls tell in their answers: that
@@ -84,7 +96,7 @@ func inAnswer(ctx context.Context, err error) (text string, ok bool) {
 		return sessionNotFound, true
 	case errors.As(err, &state):
 		return p.Detail, true
-	case errors.Is(err, context.DeadlineExceeded):
+	case isLate(err):
 		server.LogError(ctx, err)
 		return noAnswer, true
 	case p.Code == server.CodeUnavailable:

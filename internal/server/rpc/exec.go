@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"strings"
@@ -42,7 +43,7 @@ func command(line, workdir string, timeout int32, byDefault time.Duration) (sand
 // Exec runs a command to its end. When its client goes away it runs on, as the
 // waiting calls of other doors do.
 func (s *service) Exec(ctx context.Context, q *sandboxv1.ExecRequest) (*sandboxv1.ExecResponse, error) {
-	cmd, err := command(q.GetCommand(), q.GetWorkdir(), q.GetTimeout(), defaultTimeout)
+	cmd, err := command(q.GetCommand(), q.GetWorkdir(), q.GetTimeout(), min(defaultTimeout, cmp.Or(s.Session.MaxExec, defaultTimeout)))
 	if err != nil {
 		return nil, err
 	}

@@ -64,6 +64,15 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// TestShortMaximum: a command that names no time has no more than the operator allows.
+func TestShortMaximum(t *testing.T) {
+	w := start(t, func(_ *server.Options, p *rpc.Parts) { p.Session.MaxExec = time.Second })
+	c := w.client(w.acme)
+	if got := w.exec(c, w.session(c).GetSessionId(), "sleep 20"); !got.GetTimedOut() {
+		t.Errorf("it gives %v", got)
+	}
+}
+
 type execStream = sandboxv1connect.SandboxServiceExecStreamClientStream
 
 // stream runs a command and returns its messages up to the end.

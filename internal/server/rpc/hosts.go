@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
@@ -21,7 +22,7 @@ func (s *service) network(q *sandboxv1.CreateSessionRequest) (sandbox.Network, e
 		}
 		return sandbox.Network{Mode: sandbox.NetworkAllowlist, Allow: entriesOf(hosts)}, nil
 	case len(hosts) > 0:
-		return sandbox.Network{}, &sandbox.InvalidError{Field: "allowed_hosts", Value: hosts[0], Allowed: "none with this network"}
+		return sandbox.Network{}, &sandbox.InvalidError{Field: "allowed_hosts", Value: fmt.Sprintf("%.64s", hosts[0]), Allowed: "none with this network"}
 	case n == sandboxv1.Network_NETWORK_NONE:
 		return sandbox.Network{Mode: sandbox.NetworkNone}, nil
 	case n == sandboxv1.Network_NETWORK_FULL:

@@ -5,6 +5,7 @@ package rpc
 
 import (
 	"context"
+	"maps"
 	"math"
 	"net/http"
 	"strings"
@@ -72,6 +73,8 @@ type Session struct {
 	IdleTimeout, Lifetime time.Duration
 	// Hosts are the entries of the network's allow-list.
 	Hosts []string
+	// MaxExec is the longest that a command may take; 0: there is no maximum.
+	MaxExec time.Duration
 }
 
 // Parts are what the door translates for.
@@ -146,6 +149,7 @@ func (rs *routes) Handle(procedure string, h http.Handler) {
 		Coded:   true, // connect reads them
 		Creates: strings.HasSuffix(procedure, "/CreateSession"),
 		Refuse: func(w http.ResponseWriter, r *http.Request, err error) {
+			maps.Copy(w.Header(), server.ProblemOf(err).GetHeaders())
 			if e := rs.errors.Write(w, r, status(r.Context(), err)); e != nil {
 				server.LogError(r.Context(), e)
 			}

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -49,7 +48,7 @@ func notCreated(ctx context.Context, err error) error {
 	case isUnknown(p):
 		server.LogError(ctx, err)
 		return connect.NewError(connect.CodeInternal, "Failed to create sandbox container").WithCause(err)
-	case errors.Is(err, context.DeadlineExceeded):
+	case isLate(err):
 		server.LogError(ctx, err)
 		return connect.NewError(connect.CodeUnavailable, notReady).WithCause(err)
 	}

@@ -203,3 +203,17 @@ func TestQuota(t *testing.T) {
 		t.Errorf("the ninth: %v", err)
 	}
 }
+
+// TestTEN10RetryAfter: who is refused for now learns when to ask again.
+func TestTEN10RetryAfter(t *testing.T) {
+	w := start(t)
+	c := w.client(w.acme)
+	for range 8 {
+		w.session(c)
+	}
+	ctx, info := connect.NewClientContext(t.Context())
+	_, err := c.CreateSession(ctx, &sandboxv1.CreateSessionRequest{})
+	if connect.CodeOf(err) != connect.CodeResourceExhausted || info.ResponseTrailer().Get("Retry-After") != "10" {
+		t.Errorf("one too many: %v, %v", err, info.ResponseTrailer())
+	}
+}

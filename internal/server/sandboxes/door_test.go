@@ -284,4 +284,8 @@ func TestNoBackEnd(t *testing.T) {
 	if a = w.send("", "GET", "/api/sandboxes", ""); a.text != "[]\n" {
 		t.Errorf("left is %s", a.text)
 	}
+	page, err := w.audit.Query(t.Context(), audit.Query{AllOwners: true, Action: audit.Exec})
+	if err != nil || len(page.Records) != 1 || page.Records[0].Details["exec_id"] == "" {
+		t.Errorf("of its command the log has %+v, %v", page.Records, err)
+	}
 }

@@ -90,7 +90,12 @@ func (d *door) try(ctx context.Context, c sandbox.Caller, memory int64) (stderr 
 			server.LogError(ctx, gone)
 		}
 	}()
-	e, err := d.Sandboxes.StartExec(ctx, c, sb.UID, sandbox.Command{Argv: []string{"echo", probe}, Timeout: 30 * time.Second}, client.Output{}, "")
+	e, err := d.Sandboxes.StartExec(ctx, c, sb.UID, sandbox.Command{Argv: []string{"echo", probe}, Timeout: min(30*time.Second, d.Exec)}, client.Output{}, "")
+	details := map[string]string{"command": "echo " + probe, "test": "true"}
+	if err == nil {
+		details["exec_id"] = e.ID()
+	}
+	doors.Record(ctx, d.Audit, c, audit.Exec, sb.UID, err, details)
 	if err != nil {
 		return "", err
 	}
