@@ -99,15 +99,21 @@ func (x *exchange) head() (http.Header, *refusal) {
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = []string{""} // or net/http would send its own
 	}
-	if x.scheme != "https" || x.p.o.Secrets == nil {
+	if x.p.o.Secrets == nil {
 		return h, nil
 	}
-	hide, err := x.p.o.Secrets.Inject(x.s, x.f.target, h)
+	into := h
+	if x.scheme != "https" {
+		into = nil
+	}
+	hide, err := x.p.o.Secrets.Inject(x.s, x.f.target, into)
 	if err != nil {
 		return nil, &refusal{status: http.StatusBadGateway, code: CodeSecret, text: "Proxy error: " + err.Error()}
 	}
 	if x.hide = newScrubber(hide); x.hide != nil {
-		// What is compressed can't be searched.
+		// What is compressed can't be searched, nor what is cut where the client likes.
+		h.Del("Range")
+		h.Del("If-Range")
 		h["Accept-Encoding"] = []string{"identity"}
 		h.Del("Sec-Websocket-Extensions")
 	}

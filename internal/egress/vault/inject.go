@@ -27,12 +27,18 @@ func (v *Vault) given(s *egress.Session, u sandbox.SecretUse, t policy.Target) *
 }
 
 // Inject implements egress.Injector. Of each secret one placeholder of a request
-// is replaced: more would let a request grow without bounds.
+// is replaced: more would let a request grow without bounds. All secrets for the
+// target are to be hidden: it may remember those of earlier requests, of other
+// sandboxes, too.
 func (v *Vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide []string, err error) {
 	for _, u := range s.Secrets() {
 		e := v.given(s, u, t)
 		if e == nil {
 			continue
+		}
+		value, _, unreadable := v.unseal(e)
+		if unreadable == nil {
+			hide = append(hide, forms(value.Reveal())...)
 		}
 		fields := h[e.Header]
 		for i, f := range fields {
@@ -40,12 +46,10 @@ func (v *Vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide 
 			if !ok {
 				continue
 			}
-			value, _, err := v.unseal(e)
-			if err != nil {
+			if unreadable != nil {
 				return nil, fmt.Errorf("secret %s: %w", e.Name, errUnreadable)
 			}
 			fields[i] = p.replaced(e.Format, value.Reveal())
-			hide = append(hide, forms(value.Reveal())...)
 			break
 		}
 	}

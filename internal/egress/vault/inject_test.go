@@ -88,8 +88,14 @@ func TestHide(t *testing.T) {
 			}
 		}
 	}
-	if hide, err := r.Inject(s, target(t, "a.example"), http.Header{"Authorization": {"nothing"}}); err != nil || hide != nil {
-		t.Errorf("of nothing %q, %v", hide, err)
+	// The host may remember it from elsewhere.
+	for _, h := range []http.Header{{"Authorization": {"nothing"}}, nil} {
+		if again, err := r.Inject(s, target(t, "a.example:80"), h); err != nil || !slices.Equal(again, hide) {
+			t.Errorf("with %v are hidden %q, %v", h, again, err)
+		}
+	}
+	if hide, err := r.Inject(s, target(t, "b.example"), nil); err != nil || hide != nil {
+		t.Errorf("of another host %q, %v", hide, err)
 	}
 }
 
