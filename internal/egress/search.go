@@ -1,5 +1,7 @@
 package egress
 
+import "strings"
+
 // search looks for all of some texts at once, in one pass that is linear in the
 // stream, whatever is in it (Aho and Corasick).
 type search struct {
@@ -18,7 +20,7 @@ type searchNode struct {
 }
 
 func newSearch(texts []string) *search {
-	s := &search{nodes: make([]searchNode, 1)}
+	s := &search{nodes: make([]searchNode, 1, 1+len(strings.Join(texts, "")))}
 	for _, t := range texts {
 		at := int32(0)
 		for i := range len(t) {

@@ -31,6 +31,7 @@ func (v *Vault) given(s *egress.Session, u sandbox.SecretUse, t policy.Target) *
 // target are to be hidden: it may remember those of earlier requests, of other
 // sandboxes, too.
 func (v *Vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide []string, err error) {
+	together := 0
 	for _, u := range s.Secrets() {
 		e := v.given(s, u, t)
 		if e == nil {
@@ -38,6 +39,9 @@ func (v *Vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide 
 		}
 		value, _, unreadable := v.unseal(e)
 		if unreadable == nil {
+			if together += len(value.Reveal()); together > MaxTogether {
+				return nil, errTogether
+			}
 			hide = append(hide, forms(value.Reveal())...)
 		}
 		fields := h[e.Header]

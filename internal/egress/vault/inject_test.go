@@ -2,6 +2,7 @@ package vault_test
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -63,6 +64,26 @@ func TestInjectOncePerRequest(t *testing.T) {
 	hide, err := r.Inject(s, target(t, "a.example"), h)
 	if all := strings.Join(h["Authorization"], ""); err != nil || len(hide) == 0 || strings.Count(all, "x"+strings.Repeat("x", vault.MaxValue-1)) != 1 {
 		t.Errorf("%v, %d bytes", err, len(all))
+	}
+}
+
+// TestHideIsBounded: however many secrets a sandbox has for a host, what an answer
+// is searched for is bounded.
+func TestHideIsBounded(t *testing.T) {
+	r := newRig(t)
+	var names []string
+	for i, length := range []int{vault.MaxValue, vault.MaxTogether - vault.MaxValue, vault.MinValue} {
+		names = append(names, fmt.Sprint("K", i))
+		r.set("acme", newSecret(names[i], strings.Repeat("<", length), "a.example"))
+	}
+	s, _ := r.sandbox("acme", names[:2]...)
+	hide, err := r.Inject(s, target(t, "a.example"), nil)
+	if size := len(strings.Join(hide, "")); err != nil || size > 6*vault.MaxTogether {
+		t.Errorf("%d bytes, %v", size, err)
+	}
+	s, _ = r.sandbox("acme", names...)
+	if hide, err = r.Inject(s, target(t, "a.example"), nil); err == nil || !strings.Contains(err.Error(), "together") {
+		t.Errorf("%d texts, %v", len(hide), err)
 	}
 }
 

@@ -272,4 +272,6 @@ func (v *Vault) Give(owner string, names []string) ([]sandbox.SecretUse, error) 
 // newPlaceholder draws 130 bits in letters and digits, which no encoding changes.
 func newPlaceholder() string { return "abx-secret-" + strings.ToLower(rand.Text()) }
 
+var errTogether = fmt.Errorf("the sandbox's secrets for this host are together longer than %s", sandbox.FormatSize(MaxTogether))
+
 var errUnreadable = errors.New("the server can't read it: set it again")
