@@ -69,7 +69,7 @@ type ownedName struct{ owner, name string }
 // entry is a secret. It does not change.
 type entry struct {
 	sandbox.SealedSecret
-	hosts *policy.Hosts
+	hosts *policy.Hosts // nil: it is for none
 }
 
 // Open reads the secrets and their key. If there are secrets and the key is
@@ -97,8 +97,8 @@ func (v *Vault) open(ctx context.Context) (err error) {
 	}
 	for i := range recs {
 		hosts, _, err := policy.CompileHosts("hosts", recs[i].Hosts)
-		if err != nil {
-			return fmt.Errorf("read the hosts of secret %s of %s: %w: %w", recs[i].Name, recs[i].Owner, errdefs.ErrDataLoss, err)
+		if err != nil { // what a name may be can change with a build
+			v.o.Log.Error("the hosts of a secret can't be read, so it is for none: set it again", "owner", recs[i].Owner, "secret", recs[i].Name, "error", err)
 		}
 		v.all[ownedName{recs[i].Owner, recs[i].Name}] = &entry{recs[i], hosts}
 	}
