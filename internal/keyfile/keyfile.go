@@ -56,17 +56,25 @@ func Read(path string, most int) ([]byte, error) {
 // Make writes a new file, which after a crash is whole or not there. fs.ErrExist:
 // one that is there stays as it is.
 func Make(path string, text []byte) error {
+	return write(path, text, os.Link) // unlike a rename it replaces nothing
+}
+
+// Replace writes a file in the place of one that may be there. After a crash it has
+// its old or its new text.
+func Replace(path string, text []byte) error { return write(path, text, os.Rename) }
+
+func write(path string, text []byte, place func(from, to string) error) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }()
+	defer func() { _ = os.Remove(f.Name()) }() // after a rename it is not there
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Link(f.Name(), path); err != nil { // unlike a rename it replaces nothing
+	if err := place(f.Name(), path); err != nil {
 		return err
 	}
 	d, err := os.Open(dir)

@@ -33,6 +33,18 @@ func TestOpen(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("in the directory: %v, %v", left, err)
 	}
+	swapped := filepath.Join(dir, "other")
+	for _, text := range []string{"one", "two"} {
+		if err := keyfile.Replace(swapped, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := keyfile.Read(swapped, 10); err != nil || string(got) != text {
+			t.Errorf("replaced by %q it has %q, %v", text, got, err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("after that in the directory: %v, %v", left, err)
+	}
 	if err := keyfile.Make(path, []byte("x")); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("made over it: %v", err)
 	}

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
+
+	"agentbox/internal/keyfile"
 )
 
 // maxFile bounds the file of keys, in bytes: eight keys are a few hundred.
@@ -52,22 +52,10 @@ func Open(path, secret string, overlap time.Duration) (*Keys, error) {
 
 // read gives the keys of a file, none if there is no file.
 func read(path string) (*Keys, error) {
-	f, err := os.Open(path)
+	b, err := keyfile.Read(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return new(Keys), nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s must be a file that its owner alone can read (chmod 600); if others have read it, change the key with an overlap of 0", path)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxFile))
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +71,8 @@ func parseKeys(b []byte, now time.Time) (*Keys, error) {
 	var all []kept
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&all); err != nil {
+	err := d.Decode(&all)
+	if _, end := d.Token(); err != nil || end != io.EOF || len(b) > maxFile {
 		return nil, errors.New("it is damaged") // errors of JSON may have parts of it
 	}
 	k := new(Keys)
@@ -103,7 +92,7 @@ func parseKeys(b []byte, now time.Time) (*Keys, error) {
 }
 
 // write replaces the file, which has its old or its new content after a crash.
-func (k *Keys) write(path string) (err error) {
+func (k *Keys) write(path string) error {
 	k.mu.Lock()
 	var all []kept
 	for _, one := range k.all {
@@ -114,21 +103,5 @@ func (k *Keys) write(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(b, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return keyfile.Replace(path, append(b, '\n'))
 }

@@ -106,7 +106,7 @@ func TestKeyFileIsGuarded(t *testing.T) {
 	for what, content := range map[string]string{
 		"empty": "", "cut": string(whole[:len(whole)/2]), "no list": `"` + secret + `"`, "no key": "[]", "null": "null",
 		"short": `[{"secret":"c2hvcnQ="}]`, "ended newest": strings.Replace(string(whole), "}", `,"until":"2020-01-01T00:00:00Z"}`, 1),
-		"no end": strings.Replace(string(whole), "[", "["+string(whole[1:len(whole)-2])+",", 1), "a field more": strings.Replace(string(whole), "}", `,"x":1}`, 1),
+		"no end": strings.Replace(string(whole), "[", "["+string(whole[1:len(whole)-2])+",", 1), "more behind it": string(whole) + "[]", "an end more": string(whole) + "]", "too long": string(whole) + strings.Repeat(" ", 64<<10), "a field more": strings.Replace(string(whole), "}", `,"x":1}`, 1),
 	} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -122,7 +122,7 @@ func TestKeyFileIsGuarded(t *testing.T) {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := token.Open(path, "", 0); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		if _, err := token.Open(path, "", 0); err == nil || !strings.Contains(err.Error(), "0600") {
 			t.Errorf("mode %o: %v", mode, err)
 		}
 	}

@@ -50,7 +50,8 @@ func NewKeys(secret string) (*Keys, error) {
 }
 
 // Rotate signs with a new key from now on. Tokens of the key before stay valid
-// for the overlap, which should be as long as the longest life of a token.
+// for the overlap, which should be as long as the longest life of a token. Of keys
+// that were changed more often than maxKeys meanwhile the oldest end now.
 func (k *Keys) Rotate(secret string, overlap time.Duration) error {
 	if len(secret) < MinKey {
 		return fmt.Errorf("the signing key has %d bytes; it needs %d or more, such as the 64 digits of `openssl rand -hex 32`", len(secret), MinKey)
@@ -67,8 +68,8 @@ func (k *Keys) Rotate(secret string, overlap time.Duration) error {
 			all = append(all, old)
 		}
 	}
-	if len(all) >= maxKeys {
-		return fmt.Errorf("%d signing keys are in force; wait for the oldest to end", len(all)+1)
+	if extra := len(all) + 1 - maxKeys; extra > 0 {
+		all = all[extra:] // the oldest, whose tokens end soonest
 	}
 	k.all = append(all, key{secret: []byte(secret)})
 	return nil
