@@ -74,7 +74,12 @@ func (a *API) setSecret(ctx context.Context, c sandbox.Caller, in *setSecretInpu
 	s, fresh, err := a.Secrets.Set(ctx, c.Owner, vault.NewSecret{Name: b.Name, Value: b.Value, Hosts: b.Hosts, Header: b.Header, Format: b.Format})
 	// What was refused may have the value in a wrong place: only what was kept is
 	// recorded.
-	a.record(ctx, c, audit.Secret, err, map[string]string{"set": s.Name})
+	details := map[string]string{"set": s.Name}
+	if err == nil {
+		details["header"] = s.Header
+		addList(details, "hosts", s.Hosts)
+	}
+	a.record(ctx, c, audit.Secret, err, details)
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("remove: %d %s, want %d", resp.StatusCode, text, want)
 		}
 	}
-	if _, text := w.do(w.user, "GET", "/api/v1/audit", "", ""); strings.Contains(text, secretText) || strings.Count(text, `"action":"secret"`) != 5 || !strings.Contains(text, `"set":"KEY"`) {
+	if _, text := w.do(w.user, "GET", "/api/v1/audit", "", ""); strings.Contains(text, secretText) || strings.Count(text, `"action":"secret"`) != 5 || !strings.Contains(text, `"set":"KEY"`) || !strings.Contains(text, `"hosts":"api.example.com"`) || !strings.Contains(text, `"header":"Authorization"`) {
 		t.Errorf("the audit log: %s", text)
 	}
 }
