@@ -46,7 +46,7 @@ var layers = []struct {
 	{"agentbox/internal/packages", []string{"agentbox/internal/sandbox", "agentbox/internal/egress/policy", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/egress/dial", []string{"agentbox/internal/egress/policy", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/egress/token/tokentest", nil},
-	{"agentbox/internal/egress/token", nil},
+	{"agentbox/internal/egress/token", []string{"agentbox/internal/keyfile"}},
 	{"agentbox/internal/keyfile", []string{"github.com/containerd/errdefs"}},
 	{"agentbox/internal/egress/mint", []string{"agentbox/internal/egress", "agentbox/internal/keyfile", "github.com/hashicorp/golang-lru/v2/simplelru"}},
 	{"agentbox/internal/egress/journal", []string{"agentbox/internal/audit", "agentbox/internal/egress", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate"}},
