@@ -168,8 +168,9 @@ func (v *Vault) key() (*master, error) {
 }
 
 // Set keeps a secret: a new one, or another value and other settings for the one
-// of its name. Sandboxes that have it use it from their next request on. fresh:
-// there was none.
+// of its name. Sandboxes that have it use it from their next request on, but for
+// connections whose TLS passes unread, as it did before the host was one of the
+// secret's. fresh: there was none.
 func (v *Vault) Set(ctx context.Context, owner string, n NewSecret) (s sandbox.Secret, fresh bool, err error) {
 	e, err := n.entry(owner)
 	if err == nil {
