@@ -77,7 +77,7 @@ func (d *Daemon) Start() {
 // that ended before it could be reached is an error.
 func (d *Daemon) StartWith(env ...string) error {
 	d.t.Helper()
-	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--grpc-listen", "none", "--sandbox-image", Image}, d.args...)
+	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--grpc-listen", "none", "--sandbox-image", Image, "--grpc-image", Image}, d.args...)
 	d.cmd = exec.Command(Binary(d.t), args...)
 	d.cmd.Env = append(append(os.Environ(), "AGENTBOX_DATA_DIR="+d.Dir), env...)
 	d.cmd.Stderr = d.logs

@@ -12,7 +12,7 @@ import (
 // sandbox that may reach the host, and then again when it may not.
 type flow struct {
 	name string
-	long bool // it needs what takes minutes to install
+	long bool // it needs what takes minutes to install, or the image default
 	root bool
 	// setup runs first, once, and do must end well and say says.
 	setup, do, says string
@@ -27,7 +27,7 @@ type flow struct {
 var flows = []flow{
 	{name: "pip install", do: `pip install -q --no-cache-dir requests && python3 -c 'import requests, urllib3, idna, certifi; print("imported")'`, says: "imported",
 		denied: "pip install --retries 1 --no-cache-dir six", why: "Host not allowed: pypi.org"},
-	{name: "npm install", do: `mkdir -p n && cd n && npm install --no-audit --no-fund express && node -e '
+	{name: "npm install", long: true, do: `mkdir -p n && cd n && npm install --no-audit --no-fund express && node -e '
 const app = require("express")(); app.get("/", (q, r) => r.send("by express"))
 const s = app.listen(0, "127.0.0.1", () => require("http").get({port: s.address().port}, r => r.on("data", d => { console.log(String(d)); s.close() })))'`, says: "by express",
 		denied: "cd n && npm install --no-audit --no-fund left-pad", why: "Host not allowed: registry.npmjs.org"},
@@ -37,7 +37,7 @@ const s = app.listen(0, "127.0.0.1", () => require("http").get({port: s.address(
 	{name: "curl", do: "curl -sS https://flows.test/hello", says: "hello", why: "response 403"},
 	{name: "curl, plain HTTP", do: "head -c 5000000 /dev/zero | curl -sS --fail-with-body --data-binary @- http://flows.test/upload", says: "5000000 bytes", why: "Host not allowed: flows.test"},
 	{name: "curl, SOCKS", do: "curl -sS -x socks5h://127.0.0.1:3128 https://flows.test/hello", says: "hello", why: "(97)"},
-	{name: "wget", do: "wget -O- https://flows.test/hello", says: "hello", why: "Host not allowed: flows.test"},
+	{name: "wget", long: true, do: "wget -O- https://flows.test/hello", says: "hello", why: "Host not allowed: flows.test"},
 	{name: "Python urllib", do: `python3 -c 'import urllib.request as u; print(u.urlopen("https://flows.test/hello").read())'`, says: "hello", why: "Host not allowed: flows.test"},
 	{name: "Python requests", do: `python3 -c 'import requests; print(requests.get("https://flows.test/hello").text)'`, says: "hello", why: "Host not allowed: flows.test"},
 	{name: "SSE stream", do: `python3 -c '
@@ -48,8 +48,8 @@ print(next(lines)); requests.get("https://flows.test/ack"); print(next(lines))'`
 from websockets.sync.client import connect
 with connect("wss://flows.test/echo") as c:
     c.send("echoed"); print(c.recv())'`, says: "echoed", why: "403"},
-	{name: "Node fetch", do: `node -e 'fetch("https://flows.test/hello").then(r => r.text()).then(console.log, e => { console.log(e.cause.message); process.exit(1) })'`, says: "hello", why: "ENOTFOUND flows.test"},
-	{name: "Node https", do: `node -e 'require("https").get("https://flows.test/hello", r => r.on("data", d => console.log(String(d)))).on("error", e => { console.log(e.message); process.exit(1) })'`, says: "hello", why: "ENOTFOUND flows.test"},
+	{name: "Node fetch", long: true, do: `node -e 'fetch("https://flows.test/hello").then(r => r.text()).then(console.log, e => { console.log(e.cause.message); process.exit(1) })'`, says: "hello", why: "ENOTFOUND flows.test"},
+	{name: "Node https", long: true, do: `node -e 'require("https").get("https://flows.test/hello", r => r.on("data", d => console.log(String(d)))).on("error", e => { console.log(e.message); process.exit(1) })'`, says: "hello", why: "ENOTFOUND flows.test"},
 	{name: "Python httpx", setup: "pip install -q --no-cache-dir httpx", do: `python3 -c 'import httpx; print(httpx.get("https://flows.test/hello").text)'`, says: "hello", why: "Host not allowed: flows.test"},
 	{name: "Python aiohttp", long: true, setup: "pip install -q --no-cache-dir aiohttp", do: `cat >aio.py <<'EOS'
 import asyncio, aiohttp
@@ -129,7 +129,11 @@ func TestFlows(t *testing.T) {
 	names := newNameServer(t, s, "pypi.org", "files.pythonhosted.org", "registry.npmjs.org", "deb.debian.org", "proxy.golang.org", "index.crates.io", "static.crates.io")
 	d := StartDaemon(t, names.args(t)...)
 	c := d.Admin()
-	c.Create(`{"name":"net","image":"default","memory":"1g","disk":"6g","network":{"allow":["python","node","debian","go","rust","flows.test"]}}`)
+	image := Image
+	if Soak() {
+		image = "default"
+	}
+	c.Create(`{"name":"net","image":"` + image + `","memory":"1g","disk":"6g","network":{"allow":["python","node","debian","go","rust","flows.test"]}}`)
 	done, all := 0, 0
 	for _, f := range flows {
 		if f.long && !Soak() {

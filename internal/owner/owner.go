@@ -26,7 +26,8 @@ const (
 	ownersDir = "owners"
 	lockFile  = "lock"
 	// guardFile is locked for the moments in which a directory exists without
-	// a held lock: while one is made, and while a sweep looks for dead ones.
+	// a held lock: while one is made or removed, and while a sweep looks for dead
+	// ones.
 	guardFile = ".guard"
 )
 
@@ -70,8 +71,12 @@ func Dir(dataDir, id string) string { return filepath.Join(dataDir, ownersDir, i
 // Release removes the directory, which must hold no sandbox any more, and lets
 // go of the lock.
 func (o *Owner) Release() error {
-	err := os.RemoveAll(o.Dir)
-	return errors.Join(err, o.lock.Close())
+	// Who looks for dead ones meanwhile would make the lock's file anew.
+	guard, err := lock(filepath.Join(filepath.Dir(o.Dir), guardFile), unix.LOCK_EX)
+	if err == nil {
+		defer guard.Close()
+	}
+	return errors.Join(err, os.RemoveAll(o.Dir), o.lock.Close())
 }
 
 // Sweep calls reclaim for the directory of each owner that is dead, and removes

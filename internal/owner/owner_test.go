@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 
 	"agentbox/internal/owner"
@@ -112,5 +113,52 @@ func TestSweepKeepsWhatCouldNotBeReclaimed(t *testing.T) {
 func TestSweepOfNothing(t *testing.T) {
 	if gone, err := owner.Sweep(context.Background(), t.TempDir(), nil); err != nil || len(gone) != 0 {
 		t.Fatalf("Sweep = %v, %v", gone, err)
+	}
+}
+
+// Processes that begin and end side by side leave nothing and hear of nothing, while
+// others look who is alive.
+func TestManyComeAndGo(t *testing.T) {
+	data := t.TempDir()
+	ended := make(chan struct{})
+	var lookers, owners sync.WaitGroup
+	for _, look := range []func() error{
+		func() error { _, err := owner.Live(data); return err },
+		func() error {
+			_, err := owner.Sweep(t.Context(), data, func(context.Context, string, string) error { return nil })
+			return err
+		},
+	} {
+		lookers.Go(func() {
+			for {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				if err := look(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 4 {
+		owners.Go(func() {
+			for range 200 {
+				o, err := owner.New(data)
+				if err == nil {
+					err = o.Release()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	owners.Wait()
+	close(ended)
+	lookers.Wait()
+	if live, err := owner.Live(data); err != nil || len(live) > 0 {
+		t.Errorf("left %v, %v", live, err)
 	}
 }

@@ -52,7 +52,7 @@ var tools = []Tool{
 	{
 		// A slash is a scope's only: the rest would be a repository or a file.
 		Name: "npm", Of: "Node packages", Allowed: "a name with a version, such as express, @types/node or left-pad@^1.3",
-		named:   regexp.MustCompile(`\A(@[A-Za-z0-9~-][A-Za-z0-9._~-]*/)?[A-Za-z0-9][A-Za-z0-9._~-]*(@[A-Za-z0-9^~<>=*][A-Za-z0-9^~<>=*.+_-]*)?\z`),
+		named:   regexp.MustCompile(`\A(@[A-Za-z0-9][A-Za-z0-9._~-]*/)?[A-Za-z0-9][A-Za-z0-9._~-]*(@[A-Za-z0-9^~<>=*][A-Za-z0-9^~<>=*.+_-]*)?\z`),
 		hosts:   preset("npm"),
 		command: sandbox.Command{Argv: []string{"npm", "install", "--no-audit", "--no-fund"}, Timeout: Timeout},
 	},
