@@ -85,8 +85,8 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// FuzzSpellings: whatever comes, lengths stay, and what changes becomes stars; what
-// is split is found as what is whole.
+// FuzzSpellings: whatever comes and however it is split, no text is in what comes out,
+// lengths stay, and what changes becomes stars.
 func FuzzSpellings(f *testing.F) {
 	f.Add([]byte(`a \u0073k-%31 &#x73;k-12345678`), []byte{0})
 	f.Add([]byte(`\ud83d\ud83d\ude00&&&amp;%%%41\\\\`), []byte{1, 2})
