@@ -26,6 +26,7 @@ func TestSetPolicy_CutsByTheVerdict(t *testing.T) {
 		if resp, _ := p.answer("GET"); resp.StatusCode != 200 {
 			d.t.Fatal(resp.Status)
 		}
+		d.record(0) // the request has ended, which the client may know before
 		return p
 	}
 	streaming := func(d *door) *peer {
