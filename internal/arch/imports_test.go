@@ -111,6 +111,7 @@ var testRows = map[string][]string{
 	"agentbox/internal/egress":         {"github.com/coder/websocket", "agentbox/internal/egress/mint", "agentbox/internal/egress/token/tokentest"},
 	"agentbox/internal/egress/token":   {"agentbox/internal/egress/token/tokentest"},
 	"agentbox/internal/egress/vault":   {"agentbox/internal/store"},
+	"agentbox/internal/cli":            {"github.com/creack/pty"},
 	"agentbox/internal/e2e":            {"golang.org/x/net/dns/dnsmessage", "github.com/google/go-containerregistry/pkg/...", "github.com/vishvananda/netlink", "modernc.org/sqlite"},
 	"agentbox/internal/live":           {"agentbox/internal/runtime/fake"},
 	"agentbox/internal/local":          {"agentbox/internal/runtime/fake", "agentbox/internal/transfer"},

@@ -99,7 +99,7 @@ trust certain certificates only, and clients of HTTP/2 alone, are refused.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.egressPolicy(), a.egressAllow(), a.egressDeny(), a.egressRequests(), a.egressLog())
+	cmd.AddCommand(a.egressPolicy(), a.egressAllow(), a.egressDeny(), a.egressRequests(), a.egressLog(), a.secretCommand())
 	return cmd
 }
 

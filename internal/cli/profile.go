@@ -107,16 +107,8 @@ const maxKey = 4096
 // readKey reads a key from where nobody sees it.
 func (a *App) readKey() (string, error) {
 	key := os.Getenv(keyVariable)
-	if fd := int(a.Stdin.Fd()); key == "" && term.IsTerminal(fd) {
-		fmt.Fprint(a.Stderr, "API key: ")
-		b, err := term.ReadPassword(fd)
-		fmt.Fprintln(a.Stderr)
-		if err != nil {
-			return "", fmt.Errorf("read the key: %w", err)
-		}
-		key = string(b)
-	} else if key == "" {
-		b, err := io.ReadAll(io.LimitReader(a.Stdin, maxKey))
+	if key == "" {
+		b, err := a.readHidden("API key", maxKey)
 		if err != nil {
 			return "", fmt.Errorf("read the key: %w", err)
 		}
@@ -127,6 +119,19 @@ func (a *App) readKey() (string, error) {
 		return "", errors.New("no key: it is read from the terminal, standard input or " + keyVariable + "; --no-key for a server that asks for none")
 	}
 	return key, nil
+}
+
+// readHidden reads what nobody is to see: at a terminal a line, with a prompt and
+// no echo, else all of standard input up to a number of bytes.
+func (a *App) readHidden(prompt string, most int64) ([]byte, error) {
+	fd := int(a.Stdin.Fd())
+	if !term.IsTerminal(fd) {
+		return io.ReadAll(io.LimitReader(a.Stdin, most))
+	}
+	fmt.Fprintf(a.Stderr, "%s: ", prompt)
+	b, err := term.ReadPassword(fd)
+	fmt.Fprintln(a.Stderr)
+	return b, err
 }
 
 // profileRow is a profile without its key.

@@ -68,10 +68,12 @@ func (a *App) secretSet() *cobra.Command {
 		Use:   "set NAME",
 		Short: "Keep a secret, or give it another value",
 		Long: `Keep a secret, or give the one of that name another value, hosts and header: sandboxes
-that have it use those from their next request on. The value is read from standard input,
-a file or a variable, without a newline at its end; it is no argument, since those can be
-seen by others. Without --format it takes the place of the placeholder and what stands
-around that stays, also in the credentials of the Basic scheme.`,
+that have it use those from their next request on; connections over TLS that were open
+before it was for their host are not looked into. The value is read from standard input,
+a file or a variable, without a newline at its end, or typed unseen at a terminal; it is
+no argument, since those can be seen by others. Without --format it takes the place of
+the placeholder and what stands around that stays, also in the credentials of the Basic
+scheme.`,
 		Example: `  agentbox secret set API_KEY --host api.example.com < key.txt
   agentbox secret set TOKEN --host '*.example.com' --header X-Api-Key --env MY_TOKEN
   agentbox secret set TOKEN --host api.example.com --format 'Bearer {}' --file token.txt`,
@@ -122,16 +124,7 @@ func (a *App) secretValue(variable, file string) (string, error) {
 		}
 		return v, nil
 	}
-	var in io.Reader = a.Stdin
-	if file != "" {
-		f, err := os.Open(file)
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = f.Close() }() // it was only read
-		in = f
-	}
-	b, err := io.ReadAll(io.LimitReader(in, maxSecret+1))
+	b, err := a.secretText(file)
 	if err != nil {
 		return "", fmt.Errorf("read the value: %w", err)
 	}
@@ -143,6 +136,19 @@ func (a *App) secretValue(variable, file string) (string, error) {
 		return "", errors.New("the value is empty: give it on standard input, or by --file or --env")
 	}
 	return string(b), nil
+}
+
+// secretText reads a file, or without one the terminal or standard input.
+func (a *App) secretText(file string) ([]byte, error) {
+	if file == "" {
+		return a.readHidden("Value", maxSecret+1)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return io.ReadAll(io.LimitReader(f, maxSecret+1))
 }
 
 func (a *App) secretList() *cobra.Command {

@@ -39,6 +39,10 @@ func TestSecretValue(t *testing.T) {
 		c := call(t, stdin, append([]string{"secret", "set", "--host", "a.example"}, args...)...)
 		return c.code, c.stdout + c.stderr
 	}
+	// What belongs to the network is found there, too.
+	if c := call(t, value, "egress", "secret", "set", "--host", "a.example", "KEY"); c.code != 0 || c.stdout != "KEY\n" || len(got) != 1 {
+		t.Errorf("below egress: %+v, sent %v", c, got)
+	}
 	for _, c := range []struct {
 		stdin string
 		args  []string

@@ -131,7 +131,7 @@ type Egress struct {
 	LogFile      int64    `key:"log_file" unit:"size" default:"16m" min:"65536" doc:"Size at which a new file of the log of connections is begun."`
 	LogFiles     int64    `key:"log_files" default:"16" min:"2" doc:"Files of that log that are kept; the oldest goes first."`
 
-	ProxyHost   string        `key:"proxy_host" doc:"Name or address by which sandboxes with a network of their own reach the proxy. Set: the proxy has a listener, too, which serves them alone, each with its token. The sandboxes of gVisor have no such network, and nothing changes for them. Empty: no listener."`
+	ProxyHost   string        `key:"proxy_host" doc:"Name or address by which sandboxes with a network of their own reach the proxy. Set: the proxy has a listener, too, which serves them alone, each with its token. The sandboxes of gVisor, the only back end today, have no such network, and nothing changes for them. Empty: no listener."`
 	ProxyPort   int64         `key:"proxy_port" default:"15004" min:"1" doc:"Port of that listener."`
 	ProxyListen string        `key:"proxy_listen" doc:"Address of this machine that the listener has. Empty: proxy_host if that is an address, else 127.0.0.1."`
 	SigningKey  string        `key:"signing_key" secret:"true" min:"16" doc:"Key of the tokens by which sandboxes name themselves to the proxy: the bytes of the text. Not as a flag, which others on this machine can read. Empty: the one that was in force last; the first start makes one of 32 random bytes."`

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"agentbox/internal/egress"
 	"agentbox/internal/egress/policy"
 )
 
@@ -25,6 +26,7 @@ func TestSetPolicy_CutsByTheVerdict(t *testing.T) {
 		if resp, _ := p.answer("GET"); resp.StatusCode != 200 {
 			d.t.Fatal(resp.Status)
 		}
+		d.record(0) // the request has ended, which the client may know before
 		return p
 	}
 	streaming := func(d *door) *peer {
@@ -112,6 +114,63 @@ func TestSetPolicy_CutsWhatIsInterceptedNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.SetPolicy(seen, true)
+	if got, err := p.rest(); err == nil {
+		t.Errorf("it ends with %q and no reset", got)
+	}
+}
+
+// TestInterceptByAddress: a host whose requests are to be seen is not reached by its
+// address, with its name in the handshake, unseen.
+func TestInterceptByAddress(t *testing.T) {
+	l, _ := interceptingLab(t)
+	l.options.Secrets = nil
+	s := l.intercepted("198.51.100.0/24", "allowed.test", "direct.test")
+	d := l.open(s)
+	by := func(name string) *peer {
+		p := d.tunnel(allowedAddr.String() + ":443")
+		p.send("%s", hello(t, &tls.Config{ServerName: name, InsecureSkipVerify: true}))
+		return p
+	}
+	if got := by("allowed.test").read(1); got != "\x15" {
+		t.Fatalf("a host that is intercepted answers %q", got)
+	}
+	if r := l.recordOf(egress.CodeUnseen); r.Verdict != egress.Denied {
+		t.Errorf("the record is %+v", r)
+	}
+	p := by("direct.test")
+	if got := p.read(1); got != "\x16" {
+		t.Errorf("another answers %q", got)
+	}
+	seen, err := policy.Compile(policy.Spec{Allow: []string{"198.51.100.0/24", "direct.test"}, Intercept: []string{"direct.test"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetPolicy(seen, true)
+	if _, err := p.rest(); err == nil {
+		t.Error("what was open when it came to be intercepted stays")
+	}
+}
+
+// changing is an Injector that is asked in the middle of a change.
+type changing struct {
+	vault
+	change func()
+}
+
+func (c changing) Wants(*egress.Session, policy.Target) bool {
+	c.change()
+	return false
+}
+
+// TestSetPolicy_CutsWhatIsLookedAt: a connection that is just being judged is either
+// judged by the new policy or cut by it.
+func TestSetPolicy_CutsWhatIsLookedAt(t *testing.T) {
+	l, _ := interceptingLab(t)
+	s := l.session("allowed.test")
+	seen := l.intercepted("allowed.test").Policy()
+	l.options.Secrets = changing{change: func() { s.SetPolicy(seen, true) }}
+	p := l.open(s).tunnel("allowed.test:443")
+	p.send("%s", hello(t, &tls.Config{ServerName: "allowed.test", InsecureSkipVerify: true}))
 	if got, err := p.rest(); err == nil {
 		t.Errorf("it ends with %q and no reset", got)
 	}

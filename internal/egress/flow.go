@@ -45,7 +45,7 @@ type flow struct {
 type judged struct {
 	// seen: it is a connection whose requests are judged one by one.
 	seen bool
-	// closed: it is TLS that is passed on as it is.
+	// closed: it is TLS that is passed on as it is, or is about to be.
 	closed bool
 	// named is the host that was named to an address; its Name may be empty.
 	named policy.Target
@@ -73,7 +73,7 @@ func (f *flow) holds(p *policy.Policy) bool {
 	switch {
 	case !v.Allow, by.named.Name != "" && !mayName(p, by.named):
 		return false
-	case by.closed && p.Intercept(f.target):
+	case by.closed && (p.Intercept(f.target) || by.named.Name != "" && p.Intercept(by.named)):
 		return false
 	case by.method != "":
 		return p.Request(f.target, by.scheme, by.method, by.path).Allow

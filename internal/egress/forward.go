@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/http/httputil"
@@ -15,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"agentbox/internal/egress/policy"
 )
@@ -99,15 +97,21 @@ func (x *exchange) head() (http.Header, *refusal) {
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = []string{""} // or net/http would send its own
 	}
-	if x.scheme != "https" || x.p.o.Secrets == nil {
+	if x.p.o.Secrets == nil {
 		return h, nil
 	}
-	hide, err := x.p.o.Secrets.Inject(x.s, x.f.target, h)
+	into := h
+	if x.scheme != "https" {
+		into = nil
+	}
+	hide, err := x.p.o.Secrets.Inject(x.s, x.f.target, into)
 	if err != nil {
 		return nil, &refusal{status: http.StatusBadGateway, code: CodeSecret, text: "Proxy error: " + err.Error()}
 	}
 	if x.hide = newScrubber(hide); x.hide != nil {
-		// What is compressed can't be searched.
+		// What is compressed can't be searched, nor what is cut where the client likes.
+		h.Del("Range")
+		h.Del("If-Range")
 		h["Accept-Encoding"] = []string{"identity"}
 		h.Del("Sec-Websocket-Extensions")
 	}
@@ -173,63 +177,6 @@ func (x *exchange) count() {
 	if x.up != nil {
 		x.f.rec.BytesUp, x.f.rec.BytesDown = x.up.up.Load()-x.up0, x.up.down.Load()-x.dn0
 	}
-}
-
-// roundTripper sends requests. Each connection of a client has its own, so that
-// connections to servers are never shared between sandboxes.
-func (w *web) roundTripper() http.RoundTripper {
-	if w.transport == nil {
-		w.transport = &http.Transport{
-			DialContext: w.dialHTTP, DialTLSContext: w.dialTLS,
-			DisableCompression:     true,
-			MaxIdleConns:           4,
-			IdleConnTimeout:        30 * time.Second,
-			ResponseHeaderTimeout:  w.p.o.Timeouts.Idle * 3 / 4, // so that the client is told before it is cut off
-			ExpectContinueTimeout:  w.p.o.Timeouts.Continue,
-			MaxResponseHeaderBytes: maxAnswerHead,
-			ReadBufferSize:         16 << 10,
-			TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1
-		}
-	}
-	return w.transport
-}
-
-// dialHTTP connects for the transport, whose context does not end with the
-// request's.
-func (w *web) dialHTTP(ctx context.Context, _, _ string) (net.Conn, error) {
-	if up := w.ready; up != nil {
-		w.ready = nil
-		up.mute.Store(true)
-		return up, nil
-	}
-	f, ok := ctx.Value(flowKey{}).(*flow)
-	if !ok {
-		return nil, errors.New("dial for a request: it has no target")
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(w.ctx, cancel)()
-	up, err := w.dial(ctx, w.ctx, f.target)
-	if err != nil {
-		return nil, err // no nil of a type
-	}
-	up.mute.Store(true)
-	return up, nil
-}
-
-func (w *web) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
-	up, err := w.dialHTTP(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	conn := tls.Client(up, &tls.Config{ServerName: w.target.Host(), RootCAs: w.p.o.Roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
-	ctx, cancel := context.WithTimeout(ctx, w.p.o.Timeouts.Head)
-	defer cancel()
-	if err := conn.HandshakeContext(ctx); err != nil {
-		up.Close()
-		return nil, fmt.Errorf("%w: %w", errNoTLS, err)
-	}
-	return conn, nil
 }
 
 // failed answers a request that got no answer.

@@ -140,8 +140,8 @@ func (g *Gateway) Shut(uid string) {
 
 // end lets a way end by itself. Its tokens are dead at once.
 func (g *Gateway) end(w *Way) {
+	w.session.End() // first: from then on nobody registers it
 	g.door.Unregister(w.session)
-	w.session.End()
 	g.ends.Go(w.session.Close)
 }
 

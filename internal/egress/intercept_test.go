@@ -52,16 +52,16 @@ type vault struct{}
 func (vault) Wants(_ *egress.Session, t policy.Target) bool { return t.Host() == "allowed.test" }
 
 func (v vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide []string, err error) {
+	if !v.Wants(s, t) {
+		return nil, nil
+	}
 	switch h.Get("X-Key") {
 	case "broken":
 		return nil, errors.New("secret X: broken")
 	case "placeholder-" + s.Sandbox():
-		if v.Wants(s, t) {
-			h.Set("X-Key", secret)
-			hide = []string{secret}
-		}
+		h.Set("X-Key", secret)
 	}
-	return hide, nil
+	return []string{secret}, nil
 }
 
 // secret is what the vault has.
@@ -73,7 +73,12 @@ func interceptingLab(t *testing.T) (*lab, *authority) {
 	l.options.Intercept = minter{certs: map[string]*tls.Certificate{"allowed.test": sandboxCA.leaf("allowed.test")}}
 	l.options.Secrets = vault{}
 	m := site(t).(*http.ServeMux)
+	var last atomic.Value
+	m.HandleFunc("/last", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "last.txt", time.Time{}, strings.NewReader(last.Load().(string)))
+	})
 	m.HandleFunc("/key", func(w http.ResponseWriter, r *http.Request) {
+		last.Store(r.Header.Get("X-Key"))
 		_, _ = io.WriteString(w, r.Method+" "+r.Header.Get("X-Key"))
 	})
 	m.HandleFunc("/length", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, len(r.Header.Get("X-Key"))) })
@@ -87,6 +92,7 @@ func interceptingLab(t *testing.T) (*lab, *authority) {
 // TestIntercepted: the flows of TestNET03_Flows with the proxy in between.
 func TestIntercepted(t *testing.T) {
 	l, ca := interceptingLab(t)
+	l.options.Secrets = nil // there is nothing to hide
 	d := l.open(l.intercepted("allowed.test", "direct.test"))
 	c := d.clientWith("http", &tls.Config{RootCAs: ca.pool})
 	f := flows{c: c, url: "https://allowed.test", size: 5 << 20}

@@ -91,11 +91,15 @@ func NewListener(p *Proxy) *Listener {
 }
 
 // Register says that connections from these addresses, and from no others, are a
-// session's. With one that is another live session's, or that nobody has, none is.
+// session's. With one that is another live session's, or that nobody has, none is;
+// nor is any one of a session that was closed.
 func (l *Listener) Register(s *Session, addrs ...netip.Addr) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(s)
+	if !s.Live() { // it may have been closed, and unregistered, on the way here
+		return fmt.Errorf("register addresses for sandbox %s: %w", s.Sandbox(), errClosed)
+	}
 	for _, addr := range addrs {
 		old := l.sessions[plainAddr(addr)]
 		switch {

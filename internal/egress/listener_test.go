@@ -230,6 +230,9 @@ func TestJ8_DestroyedSession(t *testing.T) {
 		t.Errorf("the open connection ends with %q and no reset", got)
 	}
 	g.refuses("its token", fromA, auth)
+	if err := g.l.Register(g.a, fromUnknown); err == nil {
+		t.Error("one that has ended is given an address")
+	}
 	// The address goes to another sandbox; the old token stays dead.
 	c := g.sessionOf(egress.SessionOptions{Sandbox: "box-c", Policy: g.a.Policy()})
 	if err := g.l.Register(c, fromA); err != nil {

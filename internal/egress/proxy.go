@@ -27,14 +27,15 @@ type Interceptor interface {
 }
 
 // Injector puts secrets into the header of a request to a target, in place of
-// what the sandbox has of them. It is asked for intercepted requests only, so that
-// no secret goes over the network in clear.
+// what the sandbox has of them.
 type Injector interface {
 	// Wants reports whether requests of the sandbox to a target may have one put in,
 	// and so must be seen.
 	Wants(s *Session, t policy.Target) bool
-	// Inject returns what the answer must not show: nothing if nothing was put in.
-	// With an error, whose text is for the sandbox, the request is not sent.
+	// Inject returns what the answer must not show: also what was put into other
+	// requests, which the server may remember. Without a header nothing is put in: no
+	// secret goes over the network in clear. With an error, whose text is for the
+	// sandbox, the request is not sent.
 	Inject(s *Session, t policy.Target, h http.Header) (hide []string, err error)
 }
 

@@ -4,61 +4,45 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 )
 
-// scrubber keeps texts out of a server's answer: each of their bytes becomes a
-// star, so that lengths, ranges and frames stay what they were. It takes a stream
-// in parts of any size. A nil scrubber changes nothing.
+// scrubber keeps texts out of a server's answer, in all spellings: each byte of
+// them becomes a star, so that lengths and frames stay what they were. It takes a
+// stream in parts of any size. A nil scrubber changes nothing.
 type scrubber struct {
-	texts []hiddenText
-	held  []byte // the end of what came, which may be the beginning of a text
-	out   []byte
+	texts    []string
+	search   *search
+	readings []*reading
+	held     []byte // the end of what came, which may be the beginning of a text
+	pos      int64  // where in the stream it begins
+	out      []byte
 }
 
-// chance is how many bytes may look like the beginning of a text without being
-// held back: whoever waits for the last bytes of a message would wait for ever if
-// those happen to be such a beginning.
-const chance = 3
-
-// hiddenText is one text, with the state of the search for it (Knuth, Morris and
-// Pratt): linear in the stream, whatever is in it.
-type hiddenText struct {
-	text []byte
-	// back[i] is the length of the longest beginning of the text that ends its
-	// first i+1 bytes and is shorter than they are.
-	back []int32
-	at   int32 // so many bytes at the end of the stream are a beginning of the text
-}
+const (
+	// chance is how many bytes may look like the beginning of a text without being
+	// held back: whoever waits for the last bytes of a message would wait for ever
+	// if those happen to be such a beginning.
+	chance = 3
+	// cutText is how many bytes of a text are hidden at the end of a stream that has
+	// no more of it, such as one that was cut.
+	cutText = 8
+)
 
 // newScrubber is nil if there is nothing to hide.
 func newScrubber(texts []string) *scrubber {
-	s := new(scrubber)
-	for _, t := range texts {
-		if t == "" {
-			continue
-		}
-		h := hiddenText{text: []byte(t), back: make([]int32, len(t))}
-		for i := 1; i < len(t); i++ {
-			h.back[i] = h.step(h.back[i-1], t[i])
-		}
-		s.texts = append(s.texts, h)
-	}
-	if len(s.texts) == 0 {
+	texts = slices.DeleteFunc(slices.Clone(texts), func(t string) bool { return t == "" })
+	if len(texts) == 0 {
 		return nil
 	}
+	s := &scrubber{texts: texts, search: newSearch(texts)}
+	for i := range spellings {
+		if sp := &spellings[i]; sp.useful(texts) {
+			s.readings = append(s.readings, newReading(s, sp))
+		}
+	}
 	return s
-}
-
-// step goes on with c behind the first at bytes of the text.
-func (h *hiddenText) step(at int32, c byte) int32 {
-	for at > 0 && h.text[at] != c {
-		at = h.back[at-1]
-	}
-	if h.text[at] == c {
-		at++
-	}
-	return at
 }
 
 // next takes a part of the stream and returns what can be passed on. It is good
@@ -67,17 +51,26 @@ func (s *scrubber) next(p []byte) []byte {
 	if s == nil {
 		return p
 	}
-	from := len(s.held)
-	s.held = append(s.held, p...)
-	keep := 0
-	for i := range s.texts {
-		s.texts[i].mask(p, s.held, from)
-		keep = max(keep, int(s.texts[i].at)-chance)
+	end := s.take(p)
+	pass := end
+	for _, r := range s.readings {
+		pass = min(pass, r.from(end))
 	}
-	n := len(s.held) - keep
+	n := max(0, pass-s.pos)
 	s.out = append(s.out[:0], s.held[:n]...)
 	s.held = append(s.held[:0], s.held[n:]...)
+	s.pos += n
 	return s.out
+}
+
+// take searches a part of the stream and holds it. It returns where it ends.
+func (s *scrubber) take(p []byte) (end int64) {
+	from := s.pos + int64(len(s.held))
+	s.held = append(s.held, p...)
+	for _, r := range s.readings {
+		r.next(p, from)
+	}
+	return from + int64(len(p))
 }
 
 // rest returns what is held back at the end of a stream, which may be followed by
@@ -86,46 +79,21 @@ func (s *scrubber) rest() []byte {
 	if s == nil {
 		return nil
 	}
+	for _, r := range s.readings {
+		r.cut(s.pos + int64(len(s.held)))
+	}
 	s.out = append(s.out[:0], s.held...)
-	s.held = s.held[:0]
-	for i := range s.texts {
-		s.texts[i].at = 0
+	s.held, s.pos = s.held[:0], 0
+	for _, r := range s.readings {
+		r.at, r.escape, r.done = 0, r.escape[:0], 0
 	}
 	return s.out
 }
 
-// mask searches the part p of the stream and puts stars in its copy, which begins
-// in held at from.
-func (h *hiddenText) mask(p, held []byte, from int) {
-	done := 0 // all before it that matched has its stars
-	for i := 0; i < len(p); i++ {
-		if h.at == 0 {
-			skip := bytes.IndexByte(p[i:], h.text[0])
-			if skip < 0 {
-				return
-			}
-			i += skip
-		}
-		if h.at = h.step(h.at, p[i]); int(h.at) < len(h.text) {
-			continue
-		}
-		h.at = h.back[h.at-1]
-		end := from + i + 1
-		for j := max(0, done, end-len(h.text)); j < end; j++ {
-			held[j] = '*'
-		}
-		done = end
-	}
-}
-
-// whole is a text that is no part of a stream.
+// whole is a text that is no part of a stream. There must be none on its way.
 func (s *scrubber) whole(text string) string {
-	alone := scrubber{texts: append([]hiddenText(nil), s.texts...)}
-	for i := range alone.texts {
-		alone.texts[i].at = 0
-	}
-	clean := string(alone.next([]byte(text)))
-	return clean + string(alone.rest())
+	s.take([]byte(text))
+	return string(s.rest())
 }
 
 // header keeps the texts out of fields. Names, whose letters may have changed
@@ -140,7 +108,7 @@ func (s *scrubber) header(h http.Header) {
 		}
 		lower := strings.ToLower(name)
 		for i := range s.texts {
-			if strings.Contains(lower, strings.ToLower(string(s.texts[i].text))) {
+			if strings.Contains(lower, strings.ToLower(s.texts[i])) {
 				delete(h, name)
 			}
 		}

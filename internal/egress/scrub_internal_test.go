@@ -20,6 +20,12 @@ func starred(text []byte, hide []string) []byte {
 				copy(out[i:], strings.Repeat("*", len(h)))
 			}
 		}
+		// What the end of the stream cuts off is hidden, too.
+		for n := cutText; n < min(len(h), len(text)+1); n++ {
+			if bytes.HasSuffix(text, []byte(h[:n])) {
+				copy(out[len(text)-n:], strings.Repeat("*", n))
+			}
+		}
 	}
 	return out
 }
@@ -48,7 +54,8 @@ func check(t *testing.T, in, out []byte, hide []string) {
 func begins(in []byte, i int, hide []string) bool {
 	for back := range min(chance, i+1) {
 		for _, h := range hide {
-			if h != "" && bytes.HasPrefix(in[i-back:], []byte(h)) {
+			text := in[i-back:]
+			if h != "" && bytes.HasPrefix(text, []byte(h)) || len(text) >= cutText && strings.HasPrefix(h, string(text)) {
 				return true
 			}
 		}
@@ -76,8 +83,9 @@ func TestScrubber(t *testing.T) {
 		hide []string
 	}{
 		{"", []string{key}}, {"nothing", []string{key}}, {key, []string{key}}, {"a" + key + key + "b", []string{key}},
-		{"sk-1234567", []string{key}}, {"sk-sk-12345678", []string{key}}, {"sk-1234sk-12345678", []string{key}},
+		{"sk-1234567", []string{key}}, {"sk-1234", []string{key}}, {"sk-sk-12345678", []string{key}}, {"sk-1234sk-12345678", []string{key}},
 		{"abababab", []string{"abab"}}, {"aaaaaaaaaa", []string{"aaaa"}}, {"xxaabaabaabaax", []string{"aabaabaa"}},
+		{"she said hers", []string{"she", "he", "hers"}}, {"xabcdabcdexx", []string{"bcda", "abcde", "cdab"}},
 		{"one two and two one", []string{"one two", "two one"}}, {"abcde", []string{"abcd", "bcde"}},
 	} {
 		for size := range len(c.in) + 1 {
@@ -127,9 +135,9 @@ func TestScrubReader(t *testing.T) {
 }
 
 func TestScrubHeader(t *testing.T) {
-	h := http.Header{"X-Echo": {"a", "Bearer sk-Abcdefgh!"}, "X-Sk-Abcdefgh-Y": {"1"}, "Other": {"sk-Abcdefg"}}
+	h := http.Header{"X-Echo": {"a", "Bearer sk-Abcdefgh!"}, "X-Sk-Abcdefgh-Y": {"1"}, "Other": {"sk-Abcd"}}
 	newScrubber([]string{"sk-Abcdefgh"}).header(h)
-	if !slices.Equal(h["X-Echo"], []string{"a", "Bearer ***********!"}) || len(h) != 2 || h.Get("Other") != "sk-Abcdefg" {
+	if !slices.Equal(h["X-Echo"], []string{"a", "Bearer ***********!"}) || len(h) != 2 || h.Get("Other") != "sk-Abcd" {
 		t.Errorf("%v", h)
 	}
 	var none *scrubber
@@ -149,6 +157,9 @@ func FuzzScrubber(f *testing.F) {
 		hide := []string{a, b}
 		if newScrubber(hide) == nil {
 			return
+		}
+		if strings.ContainsAny(string(in), `%+\\&-_`) {
+			return // it may be read in other spellings, see FuzzSpellings
 		}
 		check(t, in, scrubbed(in, hide, sizes), hide)
 		if got := newScrubber(hide).whole(string(in)); got != string(starred(in, hide)) {

@@ -132,13 +132,51 @@ func TestLEAK08_WebSocket(t *testing.T) {
 	}
 }
 
-// TestSecretOnceMore: what was not put in is not looked for, and a secret that
-// can't be read is told, not left out.
+// TestLEAK08_LaterAnswers: nor in an answer to a request that had no secret, on any
+// port; a part of the answer can't be had.
+func TestLEAK08_LaterAnswers(t *testing.T) {
+	l, ca := interceptingLab(t)
+	c := l.open(l.session("allowed.test")).clientWith("http", &tls.Config{RootCAs: ca.pool})
+	ask := func(url, key string, header ...string) (*http.Response, string) {
+		t.Helper()
+		r, _ := http.NewRequest("GET", url, nil)
+		if key != "" {
+			r.Header.Set("X-Key", key)
+		}
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		resp, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		return resp, string(body)
+	}
+	stars := strings.Repeat("*", len(secret))
+	if _, body := ask("https://allowed.test/key", "placeholder-s1"); body != "GET "+stars {
+		t.Fatalf("the first answer is %q", body)
+	}
+	for _, url := range []string{"https://allowed.test/last", "http://allowed.test/last"} {
+		if _, body := ask(url, ""); body != stars {
+			t.Errorf("%s: %q", url, body)
+		}
+	}
+	for _, part := range []string{"bytes=0-13", "bytes=5-"} {
+		if resp, body := ask("https://allowed.test/last", "", "Range", part); resp.StatusCode != 200 || body != stars {
+			t.Errorf("%s: %s %q", part, resp.Status, body)
+		}
+	}
+}
+
+// TestSecretOnceMore: a secret is hidden wherever it comes from, and one that can't
+// be read is told, not left out.
 func TestSecretOnceMore(t *testing.T) {
 	l, ca := interceptingLab(t)
 	d := l.open(l.session("allowed.test"))
 	c := d.clientWith("http", &tls.Config{RootCAs: ca.pool})
-	for key, want := range map[string]string{"other": "GET other", secret: "GET " + secret, "broken": "Proxy error: secret X: broken"} {
+	for key, want := range map[string]string{"other": "GET other", secret: "GET " + strings.Repeat("*", len(secret)), "broken": "Proxy error: secret X: broken"} {
 		r, _ := http.NewRequest("GET", "https://allowed.test/key", nil)
 		r.Header.Set("X-Key", key)
 		resp, err := c.Do(r)

@@ -21,14 +21,23 @@ func (t *tunnel) serveTLS(ctx context.Context) *refusal {
 	if err != nil {
 		return t.refuseTLS(deny(0, CodeHello, "the TLS handshake can't be read: "+err.Error(), ""))
 	}
+	named, err := policy.ParseHost(name, t.f.target.Port)
+	if err != nil || t.f.target.Name != "" {
+		named = policy.Target{}
+	}
+	// A change of the policy from here on finds what it was allowed for.
+	t.f.note(func(j *judged) { j.named, j.closed = named, true })
 	if r := t.checkServerName(name); r != nil {
 		return t.refuseTLS(r)
 	}
-	if named, err := policy.ParseHost(name, t.f.target.Port); err == nil && t.f.target.Name == "" {
-		t.f.note(func(j *judged) { j.named = named })
-	}
-	if t.p.o.Intercept == nil || !t.wanted() {
-		t.f.note(func(j *judged) { j.closed = true })
+	switch {
+	case t.p.o.Intercept == nil:
+		return t.serveRaw(ctx)
+	case t.wanted(t.f.target):
+		t.f.note(func(j *judged) { j.closed = false })
+	case named.Name != "" && t.wanted(named):
+		return t.refuseTLS(deny(0, CodeUnseen, "the requests to "+named.Host()+" are to be seen: ask for it by its name instead of its address", ""))
+	default:
 		return t.serveRaw(ctx)
 	}
 	host := t.f.target.Host()
@@ -42,9 +51,9 @@ func (t *tunnel) serveTLS(ctx context.Context) *refusal {
 	return t.intercept(ctx, cert)
 }
 
-// wanted reports whether the requests on the connection are to be seen.
-func (t *tunnel) wanted() bool {
-	return t.s.Policy().Intercept(t.f.target) || t.p.o.Secrets != nil && t.p.o.Secrets.Wants(t.s, t.f.target)
+// wanted reports whether the requests to a target are to be seen.
+func (t *tunnel) wanted(to policy.Target) bool {
+	return t.s.Policy().Intercept(to) || t.p.o.Secrets != nil && t.p.o.Secrets.Wants(t.s, to)
 }
 
 // refuseTLS tells the client, in its protocol, that access is denied.

@@ -252,6 +252,9 @@ func (m *Manager) edited(n sandbox.Network, add, remove []string) (sandbox.Netwo
 	if n.Mode == sandbox.NetworkFull {
 		return n, sandbox.Refuse(errdefs.ErrFailedPrecondition, "the sandbox's network is full: it has no list")
 	}
+	if !n.On() {
+		n.Resolver = true // the default, as for one that is made with a network
+	}
 	n.Mode, n.Allow = "", slices.Clone(n.Allow)
 	for _, host := range remove {
 		i := slices.Index(n.Allow, host)

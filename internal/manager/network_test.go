@@ -168,3 +168,29 @@ func TestProxyURL(t *testing.T) {
 		t.Errorf("with a network of its own: %q, %v", got, err)
 	}
 }
+
+// TestFirstHostComesWithResolver: a sandbox that gets a network by its first host
+// has what it would have had from the start; what was said of the resolver stays.
+func TestFirstHostComesWithResolver(t *testing.T) {
+	r := newRig(t)
+	r.egress = &gateway{open: map[string]bool{}, addrs: map[string][]netip.Addr{}}
+	d := r.open()
+	without := d.create(sandbox.CreateRequest{})
+	said := d.create(sandbox.CreateRequest{Network: sandbox.Network{Allow: []string{"a.example"}}})
+	change := func(uid string, add, remove []string) sandbox.Network {
+		t.Helper()
+		return d.must(d.ChangeNetwork(t.Context(), acme, uid, add, remove, false)).Network
+	}
+	if n := change(without.UID, []string{"a.example"}, nil); !n.Resolver || n.Mode != sandbox.NetworkAllowlist {
+		t.Errorf("with the first host it has %+v", n)
+	}
+	if n := change(without.UID, nil, []string{"a.example"}); n.Resolver || n.On() {
+		t.Errorf("without the last it has %+v", n)
+	}
+	if n := change(without.UID, []string{"b.example"}, nil); !n.Resolver {
+		t.Errorf("with another it has %+v", n)
+	}
+	if n := change(said.UID, []string{"b.example"}, []string{"a.example"}); n.Resolver {
+		t.Errorf("one that was to have no resolver has %+v", n)
+	}
+}

@@ -45,6 +45,11 @@ func (m *Manager) salvaged(info runtime.Info) sandbox.Sandbox {
 	rec.Owner = cmp.Or(rec.Owner, sandbox.DefaultOwner)
 	rec.Status, rec.NotEnforced, rec.LastActivity = info.State, slices.Clone(info.NotEnforced), t
 	rec.Limits = info.Limits // those of the copy may have been changed since
+	// So may its network, which may have been narrowed: nobody knows to what.
+	if rec.Network.On() {
+		m.log.Warn("a sandbox whose record was lost has no network any more: set it again", "sandbox", rec.Short, "owner", rec.Owner)
+	}
+	rec.Network = sandbox.Network{Mode: sandbox.NetworkNone}
 	if rec.Created.IsZero() {
 		rec.Created = t
 	}

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -69,6 +70,28 @@ func TestF18_LostRecords(t *testing.T) {
 			d.kill()
 			r.agree(r.open()) // what was taken up is recorded
 		})
+	}
+}
+
+// TestF18_Network: the network of the copy may be wider than the last one, so it
+// does not come back.
+func TestF18_Network(t *testing.T) {
+	r := newRig(t)
+	g := &gateway{open: map[string]bool{}, addrs: map[string][]netip.Addr{}}
+	r.egress = g
+	d := r.open()
+	sb := d.create(sandbox.CreateRequest{Network: sandbox.Network{Allow: []string{"a.example", "b.example"}}})
+	if _, err := d.SetNetwork(t.Context(), acme, sb.UID, sandbox.Network{Allow: []string{"a.example"}}, true); err != nil {
+		t.Fatal(err)
+	}
+	d.kill()
+	damage(t, r.path)
+	g.Shut(sb.UID)
+	d = r.open()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if got := d.get(sb.UID).Network; got.Mode != sandbox.NetworkNone || len(got.Allow) > 0 || g.open[sb.UID] {
+		t.Errorf("its network is %+v, with a way out: %v", got, g.open[sb.UID])
 	}
 }
 

@@ -57,16 +57,21 @@ var tools = []Tool{
 		command: sandbox.Command{Argv: []string{"npm", "install", "--no-audit", "--no-fund"}, Timeout: Timeout},
 	},
 	{
-		// A minus at the end would remove the package. Which hosts are needed says the
-		// image's list of sources.
+		// A minus at the end, of the version too, would remove the package. A name that is
+		// none is no pattern of names. Which hosts are needed says the image's list of
+		// sources.
 		Name: "apt", Of: "Debian packages, as root", Allowed: "a name with a version, such as jq, g++ or git=1:2.47.3-0+deb13u1",
-		named: regexp.MustCompile(`\A[a-z0-9][a-z0-9+.-]*[a-z0-9+](:[a-z0-9]+)?(=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?\z`),
+		named: regexp.MustCompile(`\A[a-z0-9][a-z0-9+.-]*[a-z0-9+](:[a-z0-9]+)?(=[A-Za-z0-9]([A-Za-z0-9.+:~-]*[A-Za-z0-9.+~])?)?\z`),
 		command: sandbox.Command{
-			Argv: []string{"sh", "-c", `apt-get -q update && exec apt-get -q install -y --no-install-recommends "$@"`, "apt"},
+			Argv: []string{"sh", "-c", `apt-get -q update && exec apt-get -q install -y --no-install-recommends -o APT::Cmd::Pattern-Only=true "$@"`, "apt"},
 			User: "root", Env: []string{"DEBIAN_FRONTEND=noninteractive"}, Timeout: slowTimeout,
 		},
 	},
 }
+
+// archive has the endings, before extras and versions too, by which pip and npm
+// take a text for a file in the directory where they run.
+var archive = regexp.MustCompile(`(?i)\.(whl|zip|tar|tgz|tbz|txz|tlz|tar\.(gz|bz2|xz|lz|lzma))([@\[].*)?\z`)
 
 func preset(name string) []string {
 	hosts, _ := policy.Preset(name)
@@ -96,7 +101,7 @@ func (t *Tool) Command(n sandbox.Network, packages []string) (sandbox.Command, e
 		return sandbox.Command{}, &RefusedError{"Too many packages", &sandbox.InvalidError{Field: "packages", Allowed: "at most 500 packages"}}
 	}
 	for _, p := range packages {
-		if len(p) > MaxName || !t.named.MatchString(p) {
+		if len(p) > MaxName || !t.named.MatchString(p) || archive.MatchString(p) {
 			if len(p) > MaxName {
 				p = strings.ToValidUTF8(p[:MaxName], "") + "…"
 			}

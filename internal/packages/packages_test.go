@@ -28,24 +28,26 @@ var full = sandbox.Network{Mode: sandbox.NetworkFull}
 func TestNames(t *testing.T) {
 	for name, c := range map[string]struct{ good, bad []string }{
 		"pip": {
-			good: []string{"requests", "numpy>=1.2,<2", "uvicorn[standard]>=0.2", "django~=4.2", "0x", "a.b_c-d", "x[a,b.c]==1.*", "x!=1", "foo===" + "1"},
+			good: []string{"requests", "numpy>=1.2,<2", "uvicorn[standard]>=0.2", "django~=4.2", "0x", "a.b_c-d", "x[a,b.c]==1.*", "x!=1", "foo===" + "1", "zip", "x.zipped", "tar.x"},
 			bad: []string{
 				"", " ", "-r x", "-r", "--index-url=https://evil.example", "--index-url https://evil.example", "https://evil.example/x.whl", "git+https://evil.example/x",
 				"git+file:///", "file:///etc/passwd", "./x", "/x", "x/y", "name @ https://evil.example/x", "x; python_version<'3'", "x ; touch /pwn", "x; touch /pwn", "x y", "torch==1+cu118",
 				"x\n", "x\r", "\nx", "x\x00", "x`id`", "$(id)", "x$(id)", "x'", "x\"", "x[", "x[]", "x[a", "x[a]b", "x=", "x>=1 ", "ünder", "x==１", "-", ".x", "_x", "x[a b]", "x\\",
 				strings.Repeat("x", packages.MaxName+1),
+				"x.whl", "x.ZIP", "x.tar.gz", "x.tgz", "x.whl[a]", "x==1.zip", "x[a]==1.tar.bz2",
 			},
 		},
 		"npm": {
 			good: []string{"express", "@types/node", "left-pad@^1.3", "x@1.2.3-rc.1+b", "x@latest", "x@>=1", "x@*", "Jade"},
 			bad: []string{
 				"", "-g", "--registry=https://evil.example", "user/repo", "@a/b/c", "./x", "../x", "/x", "x@npm:y", "x@file:/etc", "git://x", "git+ssh://x", "https://x", "x@https://x",
+				"x.tgz", "x.tar", "x.tar.gz", "x.tar-gz", "x.TGZ@1", "x@1.tgz", "@a/x.tgz",
 				"x y", "x;id", "$(id)", "x@", "x@@y", "@/x", "@a/", "x\n", "_x", ".x", "x@-1",
 			},
 		},
 		"apt": {
-			good: []string{"jq", "g++", "libstdc++6", "git=1:2.47.3-0+deb13u1", "libc6:amd64", "python3.13"},
-			bad:  []string{"", "a", "-y", "jq-", "jq/stable", "./x.deb", "/x.deb", "jq jq", "JQ", "^jq", "jq$", "jq*", "jq=", "jq:", "?name(x)", "~n", "jq\n", "-oDir::Etc=x", "jq;id"},
+			good: []string{"jq", "g++", "libstdc++6", "git=1:2.47.3-0+deb13u1", "libc6:amd64", "python3.13", "jq=1.6~", "jq=1"},
+			bad:  []string{"", "a", "-y", "jq-", "jq/stable", "./x.deb", "/x.deb", "jq jq", "JQ", "^jq", "jq$", "jq*", "jq=", "jq:", "?name(x)", "~n", "jq\n", "jq=1.6-", "jq=installed-", "jq=-", "-oDir::Etc=x", "jq;id"},
 		},
 	} {
 		p := tool(t, name)

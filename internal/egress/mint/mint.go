@@ -71,7 +71,8 @@ func (m *Mint) Certificate(s *egress.Session, host string) (*tls.Certificate, er
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := m.now()
-	if leaf, ok := a.leaves.Get(host); ok && now.Add(validity/2).Before(leaf.Leaf.NotAfter) {
+	// The clock may also have been set back.
+	if leaf, ok := a.leaves.Get(host); ok && now.Add(validity/2).Before(leaf.Leaf.NotAfter) && !now.Before(leaf.Leaf.NotBefore) {
 		return leaf, nil
 	}
 	leaf, err := a.leaf(host, now)

@@ -13,7 +13,8 @@ import (
 type Hosts struct{ p Policy }
 
 // CompileHosts reads a list and gives it in its canonical form, too. Its errors
-// are *sandbox.InvalidError that name the field and the entry, "hosts[1]".
+// are *sandbox.InvalidError that name the field and the entry, "hosts[1]". They do
+// not repeat the entry, which may be the secret that the hosts are for, by mistake.
 func CompileHosts(field string, entries []string) (*Hosts, []string, error) {
 	h := &Hosts{Policy{mode: Allowlist, names: map[string][]rule{}, below: map[string][]rule{}}}
 	canonical := make([]string, 0, len(entries))
@@ -21,7 +22,7 @@ func CompileHosts(field string, entries []string) (*Hosts, []string, error) {
 		e, err := parseHostEntry(text)
 		if err != nil {
 			return nil, nil, &sandbox.InvalidError{
-				Field: fmt.Sprintf("%s[%d]", field, i), Value: fmt.Sprintf("%.64s", text),
+				Field: fmt.Sprintf("%s[%d]", field, i), Value: fmt.Sprintf("%d bytes", len(text)),
 				Allowed: "a host, *.host, an address, or one of them with a port (" + err.Error() + ")",
 			}
 		}
@@ -42,7 +43,11 @@ func parseHostEntry(text string) (entry, error) {
 	case word(text):
 		return entry{}, errors.New("a host without a dot is written with one at its end")
 	}
-	return parseHosts(text)
+	e, err := parseHosts(text)
+	if err != nil {
+		return e, errors.New("it is another text")
+	}
+	return e, nil
 }
 
 // Has reports whether a target is one of them.

@@ -73,7 +73,7 @@ func parseKeys(b []byte, now time.Time) (*Keys, error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	err := d.Decode(&all)
-	if _, end := d.Token(); err != nil || end != io.EOF || len(b) > maxFile {
+	if _, end := d.Token(); err != nil || !errors.Is(end, io.EOF) || len(b) > maxFile {
 		return nil, errors.New("it is damaged") // errors of JSON may have parts of it
 	}
 	k := new(Keys)

@@ -2,11 +2,8 @@ package vault
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"html"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -30,12 +27,22 @@ func (v *Vault) given(s *egress.Session, u sandbox.SecretUse, t policy.Target) *
 }
 
 // Inject implements egress.Injector. Of each secret one placeholder of a request
-// is replaced: more would let a request grow without bounds.
+// is replaced: more would let a request grow without bounds. All secrets for the
+// target are to be hidden: it may remember those of earlier requests, of other
+// sandboxes, too.
 func (v *Vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide []string, err error) {
+	together := 0
 	for _, u := range s.Secrets() {
 		e := v.given(s, u, t)
 		if e == nil {
 			continue
+		}
+		value, _, unreadable := v.unseal(e)
+		if unreadable == nil {
+			if together += len(value.Reveal()); together > MaxTogether {
+				return nil, errTogether
+			}
+			hide = append(hide, forms(value.Reveal())...)
 		}
 		fields := h[e.Header]
 		for i, f := range fields {
@@ -43,15 +50,10 @@ func (v *Vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide 
 			if !ok {
 				continue
 			}
-			value, _, err := v.unseal(e)
-			if err != nil {
+			if unreadable != nil {
 				return nil, fmt.Errorf("secret %s: %w", e.Name, errUnreadable)
 			}
 			fields[i] = p.replaced(e.Format, value.Reveal())
-			hide = append(hide, forms(value.Reveal())...)
-			if p.basic && e.Format == "" {
-				hide = append(hide, strings.TrimPrefix(fields[i], p.before))
-			}
 			break
 		}
 	}
@@ -93,22 +95,18 @@ func (p *place) replaced(format, value string) string {
 	return p.before + value + p.after
 }
 
-// forms are how a server may repeat a value in what it answers: as it is, in a
-// URL, in JSON, in HTML or in base64.
+// forms are what a server may repeat of a value: itself, and what base64 makes of
+// it wherever in a text it stands. How that is written in URLs, JSON, HTML and the
+// other alphabet of base64 is known to the proxy.
 func forms(value string) []string {
-	all := []string{
-		value, url.QueryEscape(value), url.PathEscape(value), quoted(value, true), quoted(value, false), html.EscapeString(value),
-		base64.StdEncoding.EncodeToString([]byte(value)), base64.RawURLEncoding.EncodeToString([]byte(value)),
+	all := []string{value}
+	for before := range 3 {
+		text := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("-", before) + value))
+		if (before+len(value))%3 != 0 {
+			text = text[:len(text)-1] // which depends on what follows
+		}
+		// So do the first ones on what goes before: each is 6 of its bits.
+		all = append(all, text[(8*before+5)/6:])
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// quoted is a text as it stands between the quotes of JSON.
-func quoted(text string, escapeHTML bool) string {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(escapeHTML)
-	_ = enc.Encode(text) // never fails for a string
-	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
+	return all
 }

@@ -38,7 +38,8 @@ var reserved = []string{
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// entry checks it.
+// entry checks it. What was written may be the value itself, by mistake: errors do
+// not repeat it.
 func (n *NewSecret) entry(owner string) (*entry, error) {
 	if err := sandbox.CheckSecretName("name", n.Name); err != nil {
 		return nil, err
@@ -55,10 +56,10 @@ func (n *NewSecret) entry(owner string) (*entry, error) {
 	}
 	header := http.CanonicalHeaderKey(cmp.Or(n.Header, DefaultHeader))
 	if len(header) > maxHeader || !isToken(header) || slices.Contains(reserved, header) {
-		return nil, &sandbox.InvalidError{Field: "header", Value: fmt.Sprintf("%.64q", n.Header), Allowed: "the name of a header, such as Authorization or X-Api-Key, and none that says how a request is sent"}
+		return nil, &sandbox.InvalidError{Field: "header", Value: fmt.Sprintf("%d bytes", len(n.Header)), Allowed: "the name of a header, such as Authorization or X-Api-Key, and none that says how a request is sent"}
 	}
 	if n.Format != "" && (len(n.Format) > maxFormat || strings.Count(n.Format, mark) != 1 || !isField(n.Format)) {
-		return nil, &sandbox.InvalidError{Field: "format", Value: fmt.Sprintf("%.64q", n.Format), Allowed: fmt.Sprintf("at most %d bytes with %s once, such as Bearer %s", maxFormat, mark, mark)}
+		return nil, &sandbox.InvalidError{Field: "format", Value: fmt.Sprintf("%d bytes", len(n.Format)), Allowed: fmt.Sprintf("at most %d bytes with %s once, such as Bearer %s", maxFormat, mark, mark)}
 	}
 	return &entry{sandbox.SealedSecret{Secret: sandbox.Secret{Owner: owner, Name: n.Name, Hosts: canonical, Header: header, Format: n.Format}}, hosts}, nil
 }

@@ -42,10 +42,13 @@ func (v *Value) UnmarshalText(b []byte) error {
 }
 
 // Lengths of values in bytes. Shorter ones are no secrets, and can't be told from
-// chance in what a server answers; longer ones no server takes in a head.
+// chance in what a server answers; longer ones few servers take in a head, and the
+// search for one takes some 130 times its length for as long as an answer lasts.
 const (
 	MinValue = 8
-	MaxValue = 16 << 10
+	MaxValue = 4 << 10
+	// MaxTogether is for all those of one sandbox for one host.
+	MaxTogether = 2 * MaxValue
 )
 
 func (v Value) check() error {

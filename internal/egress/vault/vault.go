@@ -69,7 +69,7 @@ type ownedName struct{ owner, name string }
 // entry is a secret. It does not change.
 type entry struct {
 	sandbox.SealedSecret
-	hosts *policy.Hosts
+	hosts *policy.Hosts // nil: it is for none
 }
 
 // Open reads the secrets and their key. If there are secrets and the key is
@@ -97,8 +97,8 @@ func (v *Vault) open(ctx context.Context) (err error) {
 	}
 	for i := range recs {
 		hosts, _, err := policy.CompileHosts("hosts", recs[i].Hosts)
-		if err != nil {
-			return fmt.Errorf("read the hosts of secret %s of %s: %w: %w", recs[i].Name, recs[i].Owner, errdefs.ErrDataLoss, err)
+		if err != nil { // what a name may be can change with a build
+			v.o.Log.Error("the hosts of a secret can't be read, so it is for none: set it again", "owner", recs[i].Owner, "secret", recs[i].Name, "error", err)
 		}
 		v.all[ownedName{recs[i].Owner, recs[i].Name}] = &entry{recs[i], hosts}
 	}
@@ -168,8 +168,9 @@ func (v *Vault) key() (*master, error) {
 }
 
 // Set keeps a secret: a new one, or another value and other settings for the one
-// of its name. Sandboxes that have it use it from their next request on. fresh:
-// there was none.
+// of its name. Sandboxes that have it use it from their next request on, but for
+// connections whose TLS passes unread, as it did before the host was one of the
+// secret's. fresh: there was none.
 func (v *Vault) Set(ctx context.Context, owner string, n NewSecret) (s sandbox.Secret, fresh bool, err error) {
 	e, err := n.entry(owner)
 	if err == nil {
@@ -271,5 +272,7 @@ func (v *Vault) Give(owner string, names []string) ([]sandbox.SecretUse, error) 
 
 // newPlaceholder draws 130 bits in letters and digits, which no encoding changes.
 func newPlaceholder() string { return "abx-secret-" + strings.ToLower(rand.Text()) }
+
+var errTogether = fmt.Errorf("the sandbox's secrets for this host are together longer than %s", sandbox.FormatSize(MaxTogether))
 
 var errUnreadable = errors.New("the server can't read it: set it again")

@@ -76,6 +76,30 @@ func TestValueIsNotPrinted(t *testing.T) {
 	}
 }
 
+// TestUnreadableHosts: a secret whose hosts can't be read is for none, and keeps
+// nobody from starting.
+func TestUnreadableHosts(t *testing.T) {
+	r := newRig(t)
+	r.set("acme", newSecret("A", value, "a.example"))
+	rows, err := r.db.Secrets(t.Context())
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	rows[0].Hosts = []string{"a.example", "b..example"}
+	if err := r.db.PutSecrets(t.Context(), rows...); err != nil {
+		t.Fatal(err)
+	}
+	r.open()
+	s, uses := r.sandbox("acme", "A")
+	if got := r.sent(s, "a.example", "Authorization", uses[0].Placeholder); got != uses[0].Placeholder || !strings.Contains(r.log.String(), "hosts of a secret") {
+		t.Errorf("it goes out as %q; the log: %s", got, &r.log)
+	}
+	r.set("acme", newSecret("A", value, "a.example"))
+	if got := r.sent(s, "a.example", "Authorization", uses[0].Placeholder); got != value {
+		t.Errorf("set again it goes out as %q", got)
+	}
+}
+
 // TestRowsAreBound: a row that was changed, or exchanged with another, is not read.
 func TestRowsAreBound(t *testing.T) {
 	r := newRig(t)

@@ -34,7 +34,7 @@ type (
 	setSecretInput struct {
 		Body struct {
 			Name   string      `json:"name" maxLength:"63" doc:"Name of the secret and of the variable that sandboxes have: letters, digits and _, not beginning with a digit."`
-			Value  vault.Value `json:"value" format:"password" writeOnly:"true" doc:"The secret itself: 8 bytes to 16 KiB of UTF-8 without control characters. It is never shown again."`
+			Value  vault.Value `json:"value" format:"password" writeOnly:"true" doc:"The secret itself: 8 bytes to 4 KiB of UTF-8 without control characters. It is never shown again."`
 			Hosts  []string    `json:"hosts" maxItems:"64" doc:"Hosts that may have it: a name, all names below one (*.example.com) or an address, each with a port or on 80 and 443. It goes over TLS only."`
 			Header string      `json:"header,omitempty" maxLength:"64" doc:"Header that it stands in. Default: Authorization."`
 			Format string      `json:"format,omitempty" maxLength:"256" doc:"What that header becomes, with {} where the value goes, such as Bearer {}. Default: the value takes the place of the placeholder, and all around it stays; in credentials of the Basic scheme, too."`
@@ -74,7 +74,12 @@ func (a *API) setSecret(ctx context.Context, c sandbox.Caller, in *setSecretInpu
 	s, fresh, err := a.Secrets.Set(ctx, c.Owner, vault.NewSecret{Name: b.Name, Value: b.Value, Hosts: b.Hosts, Header: b.Header, Format: b.Format})
 	// What was refused may have the value in a wrong place: only what was kept is
 	// recorded.
-	a.record(ctx, c, audit.Secret, err, map[string]string{"set": s.Name})
+	details := map[string]string{"set": s.Name}
+	if err == nil {
+		details["header"] = s.Header
+		addList(details, "hosts", s.Hosts)
+	}
+	a.record(ctx, c, audit.Secret, err, details)
 	if err != nil {
 		return nil, err
 	}

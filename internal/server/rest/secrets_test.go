@@ -58,7 +58,7 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("remove: %d %s, want %d", resp.StatusCode, text, want)
 		}
 	}
-	if _, text := w.do(w.user, "GET", "/api/v1/audit", "", ""); strings.Contains(text, secretText) || strings.Count(text, `"action":"secret"`) != 5 || !strings.Contains(text, `"set":"KEY"`) {
+	if _, text := w.do(w.user, "GET", "/api/v1/audit", "", ""); strings.Contains(text, secretText) || strings.Count(text, `"action":"secret"`) != 5 || !strings.Contains(text, `"set":"KEY"`) || !strings.Contains(text, `"hosts":"api.example.com"`) || !strings.Contains(text, `"header":"Authorization"`) {
 		t.Errorf("the audit log: %s", text)
 	}
 }
@@ -71,7 +71,8 @@ func TestLEAK08_Refused(t *testing.T) {
 		`{"name":"K","value":"%s\n","hosts":["a.example"]}`, `{"name":"K","value":["%s"],"hosts":["a.example"]}`, `{"name":"K","value":{"v":"%s"},"hosts":["a.example"]}`,
 		`{"name":"K","valeu":"%s","hosts":["a.example"]}`, `{"value":"%s","hosts":["a.example"]}`, `{"name":"K","value":"%s"}`, `{"name":"K","value":"%s","hosts":"a"}`,
 		`{"name":"K","value":"%s","hosts":["a.example"],"header":"X Y"}`, `{"name":1,"value":"%s","hosts":[]}`, `{"name":"K","value":"%s","hosts":[]}`, `["%s"]`, `"%s"`, `{"value":"%s"`,
-		`{"name":"%s","value":"x","hosts":["a.example"]}`, `{"name":"K","value":"%s","hosts":["a.example"],"extra":1}`, `{"name":"K","value":"%s","value":"%[1]s","hosts":["a.example"]}`,
+		`{"name":"%s","value":"x","hosts":["a.example"]}`, `{"name":"K","value":"%s","hosts":["a.example"],"extra":1}`, `{"name":"K","value":"x2345678","hosts":["a.example"],"format":"Bearer %s"}`,
+		`{"name":"K","value":"x2345678","hosts":["%s"]}`, `{"name":"K","value":"x2345678","hosts":["%s/"]}`, `{"name":"K","value":"x2345678","hosts":["%s:x"]}`, `{"name":"K","value":"x2345678","hosts":["a.example:%s"]}`, `{"name":"K","value":"x2345678","hosts":["*.%s.a_b!.example"]}`, `{"name":"K","value":"x2345678","hosts":["a.example"],"header":"X %s"}`, `{"name":"K","value":"%s","value":"%[1]s","hosts":["a.example"]}`,
 	}
 	for _, body := range bad {
 		body = fmt.Sprintf(body, secretText)
