@@ -1,0 +1,9 @@
+module agentbox/sdk/go
+
+go 1.25.0
+
+require (
+	connectrpc.com/connect/v2 v2.0.2
+	github.com/coder/websocket v1.8.15
+	google.golang.org/protobuf v1.36.12
+)

@@ -1,0 +1,48 @@
+package agentbox_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	agentbox "agentbox/sdk/go"
+)
+
+// connect is a client of the server that AGENTBOX_URL names; without it tests that need
+// one are skipped.
+func connect(t *testing.T) *agentbox.Client {
+	t.Helper()
+	if os.Getenv("AGENTBOX_URL") == "" {
+		t.Skip("no server: AGENTBOX_URL is not set")
+	}
+	c, err := agentbox.NewClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// within bounds a test: what hangs fails.
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// box is a sandbox of the test's own.
+func box(t *testing.T, o agentbox.CreateOptions) *agentbox.Box {
+	t.Helper()
+	b, err := connect(t).Create(within(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Destroy(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
