@@ -77,10 +77,15 @@ cross: ## Compile for linux/arm64 and, client only, for darwin
 	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/agentbox
 
 .PHONY: proto
-proto: ## Generate internal/gen from proto/ (needs protobuf-compiler)
+proto: ## Generate code from proto/: internal/gen, and the stubs of sdk/ (needs protobuf-compiler)
 	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/v2/cmd/protoc-gen-connect-go
-	PATH="$(CURDIR)/bin:$$PATH" protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/*.proto
-	PATH="$(CURDIR)/bin:$$PATH" protoc -I proto $(foreach p,go connect-go,--$(p)_out=. --$(p)_opt=module=agentbox,Msandbox/v1/sandbox.proto='agentbox/internal/gen/sandbox/v1;sandboxv1') proto/sandbox/v1/*.proto proto/grpc/health/v1/*.proto
+	export PATH="$(CURDIR)/bin:$$PATH"
+	protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/*.proto
+	protoc -I proto $(call go_stubs,agentbox,internal/gen) proto/sandbox/v1/*.proto proto/grpc/health/v1/*.proto
+	cd sdk/go && protoc -I ../../proto $(call go_stubs,agentbox/sdk/go,) ../../proto/sandbox/v1/*.proto
+
+# go_stubs MODULE,DIRECTORY: messages and clients below a directory of a module.
+go_stubs = $(foreach p,go connect-go,--$(p)_out=. --$(p)_opt=module=$(1),Msandbox/v1/sandbox.proto='$(1)$(if $(2),/$(2))/sandbox/v1;sandboxv1')
 
 .PHONY: reference
 reference: ## Write docs/CONFIG.md and docs/openapi.json anew, after a change of what they say

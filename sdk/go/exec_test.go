@@ -39,13 +39,14 @@ func TestExec(t *testing.T) {
 // TestExecOnce: the same key runs a command once, whoever sends it.
 func TestExecOnce(t *testing.T) {
 	b, ctx := box(t, agentbox.CreateOptions{}), within(t)
+	key := unique(t)
 	for range 2 {
-		r, err := b.Exec(ctx, agentbox.Command{Line: "echo x >>count; cat count", IdempotencyKey: "k1"})
+		r, err := b.Exec(ctx, agentbox.Command{Line: "echo x >>count; cat count", IdempotencyKey: key})
 		if err != nil || r.Stdout != "x\n" {
 			t.Errorf("%+v %v", r, err)
 		}
 	}
-	_, err := b.Exec(ctx, agentbox.Command{Line: "true", IdempotencyKey: "k1"})
+	_, err := b.Exec(ctx, agentbox.Command{Line: "true", IdempotencyKey: key})
 	if !errors.Is(err, agentbox.ErrConflict) {
 		t.Errorf("another command with the key is %v", err)
 	}

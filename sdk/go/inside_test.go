@@ -186,7 +186,7 @@ func TestNetwork(t *testing.T) {
 }
 
 func TestPackages(t *testing.T) {
-	b, ctx := box(t, agentbox.CreateOptions{}), within(t)
+	b, ctx := box(t, agentbox.CreateOptions{Network: &agentbox.Network{Allow: []string{"python"}}}), within(t)
 	if _, err := b.Packages.Pip(ctx, "--index-url=x"); !errors.Is(err, agentbox.ErrInvalidArgument) {
 		t.Errorf("an option is %v", err)
 	}

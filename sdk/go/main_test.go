@@ -2,9 +2,13 @@ package agentbox_test
 
 import (
 	"context"
+	"flag"
+	"fmt"
 	"os"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	agentbox "agentbox/sdk/go"
 )
@@ -45,4 +49,13 @@ func box(t *testing.T, o agentbox.CreateOptions) *agentbox.Box {
 		}
 	})
 	return b
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if skip := flag.Lookup("test.skip"); os.Getenv("AGENTBOX_URL") == "" && skip.Value.String() == "" {
+		fmt.Fprintln(os.Stderr, "the examples are skipped: AGENTBOX_URL names no server")
+		_ = skip.Value.Set("^Example")
+	}
+	goleak.VerifyTestMain(m)
 }
