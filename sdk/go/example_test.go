@@ -72,8 +72,17 @@ func ExampleBox_Background() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	var seen agentbox.Position
+	for event, err := range process.Attach(ctx, agentbox.Position{}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		if seen = event.At; event.Kind == agentbox.Stdout {
+			break // the command goes on
+		}
+	}
 	// Later, maybe in another program: the id and how much of the output was seen are enough.
-	result, err := box.Process(process.ID()).Copy(ctx, agentbox.Position{Stdout: int64(len("working\n"))}, os.Stdout, os.Stderr)
+	result, err := box.Process(process.ID()).Copy(ctx, seen, os.Stdout, os.Stderr)
 	if err != nil {
 		log.Fatal(err)
 	}

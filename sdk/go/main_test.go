@@ -31,14 +31,15 @@ func connect(t *testing.T) *agentbox.Client {
 // within bounds a test: what hangs fails.
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// box is a sandbox of the test's own.
+// box is a sandbox of the test's own, which runs beside others.
 func box(t *testing.T, o agentbox.CreateOptions) *agentbox.Box {
 	t.Helper()
+	t.Parallel()
 	b, err := connect(t).Create(within(t), o)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -26,6 +26,7 @@ func open(t *testing.T, o sandbox.Options) *sandbox.Sandbox {
 	if url == "" {
 		t.Skip("no server: AGENTBOX_URL is not set")
 	}
+	t.Parallel()
 	s := sandbox.New(url)
 	t.Cleanup(s.Close)
 	if _, err := s.Create(within(t), o); err != nil {
