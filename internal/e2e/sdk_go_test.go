@@ -17,7 +17,7 @@ func goIn(t *testing.T, d *Daemon, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "AGENTBOX_URL="+d.URL, "AGENTBOX_API_KEY="+d.Key, "GOFLAGS=-trimpath -buildvcs=false")
+	cmd.Env = append(os.Environ(), "AGENTBOX_URL="+d.URL, "AGENTBOX_API_KEY="+d.Key, "GOFLAGS=-trimpath -buildvcs=false", "CGO_ENABLED=1") // the race detector needs it
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -30,7 +30,7 @@ func goIn(t *testing.T, d *Daemon, dir string, args ...string) string {
 func TestSDKGo(t *testing.T) {
 	t.Parallel()
 	d := SharedDaemon(t)
-	out := goIn(t, d, sdkGo, "test", "-count=1", "-v", "./...")
+	out := goIn(t, d, sdkGo, "test", "-race", "-count=1", "-v", "./...")
 	for _, want := range []string{"--- PASS: TestBackground", "--- PASS: TestTerminal", "--- PASS: TestTransfer", "--- PASS: TestRunPython", "--- PASS: ExampleBox_Exec"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("there is no %q:\n%s", want, out)

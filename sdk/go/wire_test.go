@@ -102,14 +102,3 @@ func TestResult(t *testing.T) {
 		t.Errorf("%+v %v", r, err)
 	}
 }
-
-// FuzzAnswers: whatever a server sends, reading it ends with a value or an error.
-func FuzzAnswers(f *testing.F) {
-	f.Add([]byte(`{"id":"x","idle_timeout":1e300}`))
-	f.Add([]byte(`{"exec_id":"e","stdout":"/w==","duration":-1}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, to := range []any{&agentbox.Sandbox{}, &agentbox.Result{}, &agentbox.ProcessInfo{}} {
-			_ = json.Unmarshal(data, to)
-		}
-	})
-}
