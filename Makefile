@@ -14,7 +14,7 @@ export GOTOOLCHAIN ?= auto
 export MIRROR ?=
 
 GOARCH_NATIVE = $(shell go env GOARCH)
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # Names the sources of the guest agent. It is no version of agentbox: images are
 # keyed by the agent's content, and each commit would have them laid out anew.
 GUEST_BUILD = $(shell go list -deps -f '{{if not .Standard}}{{$$d := .Dir}}{{range .GoFiles}}{{$$d}}/{{.}} {{end}}{{end}}' ./cmd/agentbox-guest | xargs cat | sha256sum | cut -c1-12)
@@ -94,6 +94,26 @@ reference: ## Write docs/CONFIG.md and docs/openapi.json anew, after a change of
 .PHONY: clean
 clean: ## Remove what was built
 	rm -rf bin dist $(EMBED)/*.zst $(EMBED)/*.id
+
+##@ Releases
+
+# Where make install puts things; DESTDIR goes before it, for packages.
+export PREFIX ?= /usr/local
+export DESTDIR ?=
+
+.PHONY: install
+install: build ## Install the program, units of systemd, completions and the manual (PREFIX=/usr/local, DESTDIR=)
+	rm -rf .cache/manual
+	go run ./internal/manual .cache/manual
+	scripts/install.sh bin/agentbox .cache/manual
+
+.PHONY: uninstall
+uninstall: ## Remove what make install put there; data, settings and what runs stay
+	scripts/install.sh --remove
+
+.PHONY: dist
+dist: ## Make dist/: programs for Linux (amd64, arm64) and macOS, Debian packages, SHA256SUMS (ARCHS=amd64 for one)
+	VERSION='$(VERSION)' GUEST_BUILD='$(GUEST_BUILD)' scripts/dist.sh
 
 ##@ Longer checks
 
