@@ -23,7 +23,7 @@ GO_SOURCES = $(shell find cmd internal images -name '*.go' -not -path '*/embedde
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ##@ Everyday
 
@@ -93,7 +93,59 @@ reference: ## Write docs/CONFIG.md and docs/openapi.json anew, after a change of
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin dist $(EMBED)/*.zst $(EMBED)/*.id
+	rm -rf bin dist $(EMBED)/*.zst $(EMBED)/*.id .cache/manual .cache/dist sdk/typescript/dist sdk/typescript/node_modules
+
+##@ Clients and development
+
+.PHONY: sync
+sync: ## Install what the project and its clients depend on: Debian packages, Go modules, npm packages
+	@scripts/setup.sh --test
+	. scripts/env.sh
+	go mod download
+	go -C sdk/go mod download
+	npm --prefix sdk/typescript ci
+
+.PHONY: build-sandbox
+build-sandbox: build ## Make the default image of sandboxes, which sessions of gRPC have, too
+	bin/agentbox images build default $${MIRROR:+--mirror "$$MIRROR"}
+
+.PHONY: build-ts
+build-ts: ## Build the client in TypeScript
+	cd sdk/typescript
+	npm ci
+	npm run build
+
+.PHONY: dev
+dev: build ## A server for development: no keys, loopback, storage of tenants below ./data/tenants (LISTEN=127.0.0.1:9000)
+	exec scripts/dev.sh
+
+.PHONY: dev-proxy
+dev-proxy: build ## The same with the egress proxy's listener on 127.0.0.1:15004 and a signing key for development
+	exec scripts/dev.sh proxy
+
+.PHONY: proxy
+proxy: ## The egress proxy is part of the server: says how to have its listener
+	@echo "There is no egress proxy to run alone: it judges connections by what the server knows of its"
+	echo "sandboxes, and is part of it. make dev-proxy runs both; for a server of your own set PROXY_HOST"
+	echo "(egress.proxy_host) and SIGNING_KEY: docs/OPERATIONS.md, docs/NETWORK.md."
+	exit 1
+
+.PHONY: test-integration
+test-integration: build ## Tests of the clients in Go against a running server: AGENTBOX_URL, else one of their own
+	scripts/with-server.sh go -C sdk/go test -count=1 ./...
+
+.PHONY: example-go
+example-go: build ## Run the examples of the client in Go
+	scripts/with-server.sh go -C sdk/go run ./examples/quickstart
+	scripts/with-server.sh sh -c 'go -C sdk/go run ./examples/session "$$AGENTBOX_URL"'
+
+.PHONY: benchmark
+benchmark: build ## Latency and memory of sessions over gRPC (FLAGS="--skip memory --max-concurrent 10"); the whole is make bench
+	scripts/with-server.sh go -C sdk/go run ./examples/benchmark $${FLAGS:-}
+
+.PHONY: install-gvisor
+install-gvisor: build ## gVisor is built in: check that it works on this machine
+	bin/agentbox doctor
 
 ##@ Releases
 

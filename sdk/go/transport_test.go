@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,13 @@ type fake struct {
 	*agentbox.Client
 	mu    sync.Mutex
 	asked []*http.Request
+}
+
+// requests are those that came so far.
+func (f *fake) requests() []*http.Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.asked)
 }
 
 // play answers the nth request, from 1, with f.
@@ -88,13 +96,14 @@ func TestRetries(t *testing.T) {
 				_, _ = io.WriteString(w, ok["get"])
 			})
 			err := c.call(within(t), f.Client)
-			if len(f.asked) != c.want || (err == nil) != (c.want == 2) {
-				t.Errorf("%d requests, want %d: %v", len(f.asked), c.want, err)
+			asked := f.requests()
+			if len(asked) != c.want || (err == nil) != (c.want == 2) {
+				t.Errorf("%d requests, want %d: %v", len(asked), c.want, err)
 			}
-			if c.want == 2 && f.asked[0].Header.Get("Idempotency-Key") != f.asked[1].Header.Get("Idempotency-Key") {
+			if c.want == 2 && asked[0].Header.Get("Idempotency-Key") != asked[1].Header.Get("Idempotency-Key") {
 				t.Error("the second request has another key")
 			}
-			if f.asked[0].Method == http.MethodPost && c.want == 2 && c.name[len(c.name)-6:] != "counts" && f.asked[0].Header.Get("Idempotency-Key") == "" {
+			if asked[0].Method == http.MethodPost && c.want == 2 && c.name[len(c.name)-6:] != "counts" && asked[0].Header.Get("Idempotency-Key") == "" {
 				t.Error("a change was sent again without a key")
 			}
 			var lost *agentbox.Error
@@ -175,8 +184,8 @@ func TestRateLimited(t *testing.T) {
 	})
 	err := getBox(within(t), f.Client)
 	var e *agentbox.Error
-	if !errors.As(err, &e) || !errors.Is(err, agentbox.ErrRateLimited) || e.RetryAfter != time.Hour || len(f.asked) != 1 {
-		t.Errorf("%v after %d requests", err, len(f.asked))
+	if !errors.As(err, &e) || !errors.Is(err, agentbox.ErrRateLimited) || e.RetryAfter != time.Hour || len(f.requests()) != 1 {
+		t.Errorf("%v after %d requests", err, len(f.requests()))
 	}
 }
 
@@ -197,8 +206,8 @@ func TestRedirect(t *testing.T) {
 	f := play(t, func(_ int, w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/elsewhere", http.StatusFound)
 	})
-	if err := getBox(within(t), f.Client); err == nil || len(f.asked) != 1 {
-		t.Errorf("%d requests: %v", len(f.asked), err)
+	if err := getBox(within(t), f.Client); err == nil || len(f.requests()) != 1 {
+		t.Errorf("%d requests: %v", len(f.requests()), err)
 	}
 }
 
@@ -261,8 +270,8 @@ func TestStreamLost(t *testing.T) {
 		cut(w)
 	})
 	_, err := f.Box("x").Run(within(t), agentbox.Sh("true"), nil, nil)
-	if !errors.Is(err, agentbox.ErrUnavailable) || len(f.asked) != 1 {
-		t.Errorf("%v after %d requests", err, len(f.asked))
+	if !errors.Is(err, agentbox.ErrUnavailable) || len(f.requests()) != 1 {
+		t.Errorf("%v after %d requests", err, len(f.requests()))
 	}
 }
 
@@ -302,8 +311,8 @@ func TestPages(t *testing.T) {
 	for range list {
 		break
 	}
-	if len(f.asked) != 3 {
-		t.Errorf("%d requests", len(f.asked))
+	if len(f.requests()) != 3 {
+		t.Errorf("%d requests", len(f.requests()))
 	}
 }
 
