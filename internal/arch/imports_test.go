@@ -98,6 +98,7 @@ var layers = []struct {
 	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "github.com/coder/websocket", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/manual", []string{"agentbox/internal/cli", "github.com/spf13/cobra/..."}},
 	{"agentbox/internal/bench", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/manual", []string{"agentbox/internal/cli", "github.com/spf13/cobra", "github.com/spf13/cobra/doc"}},
 	{"agentbox/internal/arch", nil},
 }
 
