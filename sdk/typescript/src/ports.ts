@@ -1,6 +1,7 @@
-import { ConnectionError } from "./errors.js";
-import type { Http } from "./http.js";
+import { Conflict, ConnectionError } from "./errors.js";
+import { type Http, segment } from "./http.js";
 import { Socket } from "./socket.js";
+import type { ListeningPort } from "./types.js";
 
 /** One TCP connection to a port of a sandbox. */
 export class PortConnection implements AsyncDisposable {
@@ -33,7 +34,11 @@ export class PortConnection implements AsyncDisposable {
 
   /** Opens one. */
   static async open(http: Http, box: string, port: number): Promise<PortConnection> {
-    return new PortConnection(await Socket.open(http, box, `/ports/${port}/connect`, {}));
+    try {
+      return new PortConnection(await Socket.open(http, box, `/ports/${port}/connect`, {}));
+    } catch (error) {
+      throw error instanceof ConnectionError ? await nobodyThere(http, box, port, error) : error;
+    }
   }
 
   /** Ends both directions. */
@@ -44,4 +49,11 @@ export class PortConnection implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.close();
   }
+}
+
+/** The error for a port on which nothing listens, which WebSockets do not tell; else the one that there is. */
+async function nobodyThere(http: Http, box: string, port: number, error: Error): Promise<Error> {
+  const { items } = await http.json<{ items: ListeningPort[] }>({ method: "GET", path: `/sandboxes/${segment(box)}/ports` });
+  const there = items.some((one) => one.port === port);
+  return there ? error : new Conflict(`nothing listens on port ${port}`, { status: 409, code: "conflict" });
 }
