@@ -12,10 +12,12 @@ import { Files } from "./files.js";
 import { type Call, type Http, Pages, type Query, segment } from "./http.js";
 import { fromApi } from "./names.js";
 import { Network } from "./network.js";
+import { Packages } from "./packages.js";
 import { PortConnection } from "./ports.js";
 import { Process } from "./process.js";
+import { Sessions } from "./sessions.js";
 import { Terminal, type TerminalAgain, type TerminalOptions } from "./terminal.js";
-import type { Changes, ExecInfo, ExecResult, Isolation, ListeningPort, SandboxEvent, SandboxInfo, ShellSession, Stats } from "./types.js";
+import type { Changes, ExecInfo, ExecResult, Isolation, ListeningPort, SandboxEvent, SandboxInfo, Stats } from "./types.js";
 
 /** How a command runs in the background. */
 export interface BackgroundOptions extends Omit<CommandOptions, "encoding"> {
@@ -29,6 +31,10 @@ export class Box implements AsyncDisposable {
   readonly files: Files;
   /** What it may reach. */
   readonly network: Network;
+  /** Installs packages in it. */
+  readonly packages: Packages;
+  /** Its shells that stay. */
+  readonly sessions: Sessions;
 
   constructor(
     private readonly http: Http,
@@ -37,6 +43,8 @@ export class Box implements AsyncDisposable {
   ) {
     this.files = new Files(http, info.id);
     this.network = new Network(http, info.id);
+    this.packages = new Packages(http, info.id);
+    this.sessions = new Sessions(http, info.id);
   }
 
   get id(): string {
@@ -101,24 +109,6 @@ export class Box implements AsyncDisposable {
   /** Connects to a port of its loopback interface. */
   connect(port: number): Promise<PortConnection> {
     return PortConnection.open(this.http, this.id, port);
-  }
-
-  /** Installs packages by their names, with versions if you like: nothing else is taken. */
-  async install(manager: "pip" | "npm" | "apt", packages: string[]): Promise<Result> {
-    return this.http.json<ExecResult>({ ...this.call("POST", `/packages/${manager}`), json: { packages } });
-  }
-
-  /** Shells that stay: commands with this session have its directory, variables and functions. */
-  async createSession(name: string): Promise<ShellSession> {
-    return this.http.json<ShellSession>({ ...this.call("POST", "/sessions"), json: { name }, key: this.http.unique() });
-  }
-
-  sessions(): Pages<ShellSession> {
-    return new Pages<ShellSession>(this.http, this.call("GET", "/sessions"));
-  }
-
-  async removeSession(name: string): Promise<void> {
-    await this.http.done(this.call("DELETE", `/sessions/${segment(name)}`));
   }
 
   /** What it uses now. */

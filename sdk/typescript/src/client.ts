@@ -7,6 +7,7 @@ import type {
   AuditRecord,
   CreateOptions,
   ImageInfo,
+  NetworkState,
   NewApiKey,
   OwnedNetworkRequest,
   SandboxInfo,
@@ -81,6 +82,12 @@ export class Client {
   /** What sandboxes of all owners were denied and nobody decided on; an admin may ask. */
   networkRequests(): Pages<OwnedNetworkRequest> {
     return new Pages<OwnedNetworkRequest>(this.http, { method: "GET", path: "/network/requests" });
+  }
+
+  /** Decides on a host that a sandbox was denied, by the ids of both; an admin may. */
+  decide(sandbox: string, request: string, decision: "allow" | "deny"): Promise<NetworkState> {
+    const path = `/sandboxes/${segment(sandbox)}/network/requests/${segment(request)}`;
+    return this.http.json<NetworkState>({ method: "POST", path, json: { decision } });
   }
 
   /** Which version answers. */

@@ -49,6 +49,12 @@ export class AgentboxError extends Error implements ErrorDetails {
 export class ConnectionError extends AgentboxError {}
 /** The request has the wrong form, or a value that is not allowed. */
 export class InvalidArgument extends AgentboxError {}
+/** The request, or what it asked for, is larger than may be. */
+export class TooLarge extends InvalidArgument {}
+/** There is nothing at this offset. */
+export class OutOfRange extends InvalidArgument {}
+/** This server can't do or enforce it. */
+export class Unsupported extends AgentboxError {}
 /** There is no API key, or it is not a good one. */
 export class Unauthenticated extends AgentboxError {}
 /** Not with this key, or from this place. */
@@ -78,6 +84,9 @@ const byCode: Record<string, Kind> = {
   not_running: NotRunning,
   already_exists: AlreadyExists,
   not_found: NotFound,
+  too_large: TooLarge,
+  out_of_range: OutOfRange,
+  unsupported: Unsupported,
   conflict: Conflict,
   unauthenticated: Unauthenticated,
   forbidden: PermissionDenied,
@@ -93,6 +102,8 @@ const byStatus: Record<number, Kind> = {
   403: PermissionDenied,
   404: NotFound,
   409: Conflict,
+  413: TooLarge,
+  416: OutOfRange,
   429: RateLimited,
   502: Unavailable,
   503: Unavailable,

@@ -1,5 +1,5 @@
 import { bodyOf, counted, type Data, type Progress } from "./bytes.js";
-import { InvalidArgument } from "./errors.js";
+import { InvalidArgument, NotFound, SandboxGone } from "./errors.js";
 import { type Call, type Http, Pages, type Query, segment } from "./http.js";
 import { fromApi } from "./names.js";
 import type { Copied, FileInfo, FoundFiles, FoundLines } from "./types.js";
@@ -116,6 +116,19 @@ export class Files {
   /** What a file is; of a link the link itself, unless it is followed. */
   stat(path: string, options: AsUser & { follow?: boolean } = {}): Promise<FileInfo> {
     return this.http.json<FileInfo>(this.get("/stat", { path, ...options }));
+  }
+
+  /** Whether there is a file, directory or link of that name. */
+  async exists(path: string, options: AsUser = {}): Promise<boolean> {
+    try {
+      await this.stat(path, options);
+      return true;
+    } catch (error) {
+      if (error instanceof NotFound && !(error instanceof SandboxGone)) {
+        return false;
+      }
+      throw error;
+    }
   }
 
   /** Makes a directory. */

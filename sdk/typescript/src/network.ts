@@ -33,11 +33,6 @@ export class Network {
     return new Pages<Connection>(this.http, this.call("GET", "/log", { since: since instanceof Date ? since.toISOString() : since, order }));
   }
 
-  /** Decides on a host that it was denied, by the id of the request; an admin may. */
-  decide(request: string, decision: "allow" | "deny"): Promise<NetworkState> {
-    return this.http.json<NetworkState>({ ...this.call("POST", `/requests/${segment(request)}`), json: { decision } });
-  }
-
   private call(method: Call["method"], path: string, query?: Query): Call {
     return { method, path: this.path + path, query };
   }
