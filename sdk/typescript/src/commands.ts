@@ -162,27 +162,31 @@ export class CommandStream<T = string> implements AsyncIterable<CommandEvent<T>>
 
   /** What an event tells. Those of a later version are passed over. */
   private take(event: ServerEvent): CommandEvent<T> | undefined {
-    const data = fromApi<Record<string, unknown>>(JSON.parse(event.data));
     this.lastId = event.id || this.lastId;
     switch (event.name) {
-      case "start": {
-        const again = this.execId !== "";
-        this.execId = String(data.execId);
-        return again ? undefined : { type: "start", execId: this.execId };
-      }
+      case "start":
+        return this.started(String(dataOf(event).execId));
       case "stdout":
       case "stderr": {
-        const output = typeof data.dataBase64 === "string" ? fromBase64(data.dataBase64) : String(data.data);
-        return { type: event.name, data: output as T, offset: Number(data.offset) };
+        const { data, dataBase64, offset } = dataOf(event);
+        const output = typeof dataBase64 === "string" ? fromBase64(dataBase64) : String(data);
+        return { type: event.name, data: output as T, offset: Number(offset) };
       }
       case "exit":
-        this.result = data as unknown as ExecEnd;
+        this.result = dataOf(event) as unknown as ExecEnd;
         return { type: "exit", result: this.result };
       case "error":
         throw errorOfEvent(event.data);
       default:
         return undefined;
     }
+  }
+
+  /** A stream that goes on says again which command it is. */
+  private started(execId: string): CommandEvent<T> | undefined {
+    const again = this.execId !== "";
+    this.execId = execId;
+    return again ? undefined : { type: "start", execId };
   }
 
   /** Whether the command may run on, without the stream. */
@@ -213,4 +217,8 @@ export class CommandStream<T = string> implements AsyncIterable<CommandEvent<T>>
       await sleep(backEvery, this.left.signal);
     }
   }
+}
+
+function dataOf(event: ServerEvent): Record<string, unknown> {
+  return fromApi<Record<string, unknown>>(JSON.parse(event.data));
 }
