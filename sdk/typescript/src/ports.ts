@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 import { Conflict, ConnectionError } from "./errors.js";
 import { type Http, segment } from "./http.js";
 import { Socket } from "./socket.js";

@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 import type { ExecEnd } from "./commands.js";
 import { ConnectionError, errorOfEvent } from "./errors.js";
 import type { Http, Query } from "./http.js";
