@@ -22,8 +22,8 @@ for await (const event of worker.attach({ offset: { stdout: "got one\n".length }
   }
 }
 
-const terminal = await box.terminal({ cols: 80, rows: 24, command: "python3 -q" });
-await terminal.write("print(6*7)\nexit()\n");
+const terminal = await box.terminal({ cols: 80, rows: 24, command: "stty size; read name; echo hello $name" });
+await terminal.write("you\n");
 for await (const bytes of terminal) {
   process.stdout.write(bytes);
 }
