@@ -100,6 +100,79 @@ describe("the native client", keyed.needed, () => {
     await until("end of the command that was left", async () => (await box.process(left.execId).info()).state === "ended");
   });
 
+  test("B027 no character is cut by the edge of a part", async () => {
+    const argv = ["python3", "-c", "import os;b=('é'*200001).encode();[os.write(1,b[i:i+4097]) for i in range(0,len(b),4097)]"];
+    const want = "é".repeat(200_001);
+    const streamed = (await all(box.stream(argv))).filter((event) => event.type === "stdout").map((event) => event.data);
+    assert.equal(streamed.join(""), want);
+    assert.equal((await box.exec(argv)).stdout, want);
+    const sandbox = new Sandbox(keyed.url, { apiKey: keyed.key });
+    await sandbox.create({ sessionId: `b027-${Date.now()}`, allowedHosts: ["localhost"] });
+    await sandbox.writeFile("b027.py", argv[2]);
+    const messages = (await all(sandbox.execStream("python3 b027.py"))).filter((message) => message.type === "stdout").map((message) => message.data);
+    assert.equal(messages.join(""), want);
+    await sandbox.destroy();
+  });
+
+  test("B043 exit codes are the command's in every way to run it", async () => {
+    await box.sessions.create("b043");
+    const sandbox = new Sandbox(keyed.url, { apiKey: keyed.key });
+    await sandbox.create({ allowedHosts: ["localhost"] });
+    for (const code of [0, 3, 255]) {
+      const command = `exit ${code}`;
+      const stream = box.stream(command);
+      await all(stream);
+      const terminal = await box.terminal({ command });
+      await all(terminal);
+      const got = {
+        exec: (await box.exec(command)).exitCode,
+        stream: stream.result.exitCode,
+        session: (await box.exec(`(${command})`, { session: "b043" })).exitCode,
+        background: (await (await box.background(command)).wait()).exitCode,
+        terminal: terminal.result.exitCode,
+        grpc: (await sandbox.exec(command)).exitCode,
+        grpcStream: (await all(sandbox.execStream(command))).at(-1).exitCode,
+      };
+      for (const [way, value] of Object.entries(got)) assert.equal(value, code, way);
+    }
+    await sandbox.destroy();
+    await box.sessions.remove("b043");
+  });
+
+  const long = process.env.AGENTBOX_TEST_LONG ? {} : { skip: "it takes a minute and a half: set AGENTBOX_TEST_LONG" };
+  test("B048 no deadline of a minute bounds a command", long, async () => {
+    const command = "sleep 75; echo ok";
+    const sandbox = new Sandbox(keyed.url, { apiKey: keyed.key });
+    await sandbox.create({ allowedHosts: ["localhost"] });
+    const ways = [
+      async () => (await box.exec(command, { timeout: 120 })).stdout,
+      async () => (await all(box.stream(command, { timeout: 120 }))).find((event) => event.type === "stdout").data,
+      async () => (await (await box.background(command)).wait()).stdout,
+      async () => (await sandbox.exec(command, { timeout: 120 })).stdout,
+      async () => (await all(sandbox.execStream(command)))[0].data,
+    ];
+    assert.deepEqual(await Promise.all(ways.map((way) => way())), ways.map(() => "ok\n"));
+    await sandbox.destroy();
+  });
+
+  test("B075 a program that is not there is told as it is", async () => {
+    const stream = box.stream(["/nonexistent"]);
+    const events = await all(stream);
+    assert.equal(stream.result.exitCode, 127);
+    assert.ok(stream.result.reason.includes("/nonexistent") || events.some((event) => String(event.data).includes("/nonexistent")), JSON.stringify(events));
+    const result = await box.exec(["/nonexistent"]);
+    for (const name of ["output", "stdout", "stderr", "reason"]) assert.equal(typeof result[name], "string", name);
+  });
+
+  test("B097 files may be empty", async () => {
+    for (const data of ["", new Uint8Array(), new Blob([]).stream()]) {
+      await box.files.write("empty", "x");
+      await box.files.write("empty", data);
+      assert.deepEqual([(await box.files.stat("empty")).size, await box.files.readText("empty"), (await box.files.read("empty")).length], [0, "", 0]);
+    }
+    assert.deepEqual((await box.files.list().all()).filter((file) => file.name === "empty").map((file) => file.size), [0]);
+  });
+
   test("a signal ends a stream", async () => {
     const stop = new AbortController();
     const stream = box.stream("echo on; sleep 1000", { signal: stop.signal, onDisconnect: "kill_now" });

@@ -124,3 +124,27 @@ test("a stream that breaks goes on behind the last event", async (t) => {
   assert.deepEqual(asked.slice(1).map((one) => [one[0], one[2]]), [["GET", "2-0"], ["GET", "2-0"]]);
   assert.match(asked[1][1], /\/execs\/e1\/output$/);
 });
+
+test("B037 a stream that is lost is an error, and no exit code", async (t) => {
+  const url = await serve(t, (request, response) => {
+    if (!request.url.includes("/exec")) {
+      return response.end(info);
+    }
+    if (request.method === "GET") { // the server came back and has no such command any more
+      return response.writeHead(404).end('{"detail":"there is no such command","code":"not_found"}');
+    }
+    response.writeHead(200, { "Content-Type": "text/event-stream" });
+    return response.write('event: start\ndata: {"exec_id":"e1"}\n\n', () => response.destroy());
+  });
+  const stream = (await boxOf(url)).stream("sleep 5; exit 0");
+  const events = [];
+  await assert.rejects(async () => {
+    for await (const event of stream) events.push(event.type);
+  }, { name: "NotFound" });
+  assert.deepEqual([events, stream.result], [["start"], undefined]);
+  // One that ends before the command is even known.
+  const empty = await serve(t, (request, response) => response.end(request.url.includes("/exec") ? "" : info));
+  await assert.rejects(async () => {
+    for await (const _ of (await boxOf(empty)).stream("true"));
+  }, { name: "ConnectionError" });
+});
