@@ -1,7 +1,8 @@
 # Runs in a sandbox: what the proxy costs, beside the sandbox's own loopback.
-# Arguments: the proxy's address, that of a web server and that of a server of bytes
-# outside, how many requests, how many bytes, how many connections. Prints JSON.
-import json, os, signal, socket, sys, time
+# Arguments: the addresses of the proxy and, outside, of a web server, of one with TLS
+# that is intercepted and of a server of bytes; how many requests, how many bytes, how
+# many connections. Prints JSON.
+import json, os, signal, socket, ssl, sys, time
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
@@ -9,8 +10,8 @@ def address(text):
     host, port = text.split(":")
     return host, int(port)
 
-proxy, web, source = map(address, sys.argv[1:4])
-requests, size, conns = map(int, sys.argv[4:])
+proxy, web, secure, source = map(address, sys.argv[1:5])
+requests, size, conns = map(int, sys.argv[5:])
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 def connect(at):
@@ -30,6 +31,9 @@ def tunnel(to):
     if b" 200 " not in head:
         raise SystemExit("no tunnel: %r" % head)
     return c
+
+def intercepted():
+    return ssl.create_default_context().wrap_socket(tunnel(secure), server_hostname=secure[0])
 
 # own is a server on the loopback: a request gets an answer, a zero byte the bytes.
 def own():
@@ -53,8 +57,8 @@ def own():
                 c.sendall(block)
         os._exit(0)
 
-def ask(c, target=""):
-    c.sendall(b"GET %s/ HTTP/1.1\r\nHost: %s:%d\r\n\r\n" % (target.encode(), web[0].encode(), web[1]))
+def ask(c, host=web, target=""):
+    c.sendall(b"GET %s/ HTTP/1.1\r\nHost: %s:%d\r\n\r\n" % (target.encode(), host[0].encode(), host[1]))
     data = b""
     while not data.endswith(b"\r\n\r\nok"):
         part = c.recv(65536)
@@ -63,12 +67,15 @@ def ask(c, target=""):
         data += part
 
 def latency(at):
-    ways = {"own": (connect(at), ""), "http": (connect(proxy), "http://%s:%d" % web), "tunnel": (tunnel(web), "")}
+    ways = {
+        "own": (connect(at),), "http": (connect(proxy), web, "http://%s:%d" % web), "tunnel": (tunnel(web),),
+        "intercepted": (intercepted(), secure),
+    }
     out = {name: [] for name in ways}
     for i in range(requests + 20):
-        for name, (c, target) in ways.items():
+        for name, way in ways.items():
             began = time.perf_counter()
-            ask(c, target)
+            ask(*way)
             if i >= 20:
                 out[name].append((time.perf_counter() - began) * 1000)
     return out
