@@ -79,7 +79,7 @@ const transferSize = 64 << 20
 
 // transfer sends a file and takes it back, and adds how long each way took.
 func (r *rpcs) transfer(ctx context.Context, id string, up, down *samples) error {
-	part := make([]byte, 1<<20)
+	part := make([]byte, 256<<10)
 	err := timed(up, func() error {
 		s, err := r.UploadFile(ctx)
 		if err != nil {
