@@ -18,6 +18,21 @@ import (
 // for each would keep the collector busy for as long as a file comes.
 type codec struct{ *connectproto.BinaryCodec }
 
+// MarshalWrite implements connect.Codec.
+func (c codec) MarshalWrite(ctx context.Context, dst io.Writer, msg any) error {
+	m, ok := msg.(*sandboxv1.DownloadFileResponse)
+	whole, room := dst.(*bytes.Buffer)
+	if !ok || !room || len(m.GetData()) == 0 || len(m.ProtoReflect().GetUnknown()) > 0 {
+		return c.BinaryCodec.MarshalWrite(ctx, dst, msg)
+	}
+	size := protowire.SizeTag(partField) + protowire.SizeBytes(len(m.GetData()))
+	whole.Grow(size)
+	head := protowire.AppendVarint(protowire.AppendTag(whole.AvailableBuffer(), partField, protowire.BytesType), uint64(len(m.GetData())))
+	whole.Write(head) // like the next, to memory
+	whole.Write(m.GetData())
+	return nil
+}
+
 // UnmarshalRead implements connect.Codec.
 func (c codec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) error {
 	whole, ok := src.(*bytes.Buffer)
@@ -33,8 +48,11 @@ func (c codec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) error 
 	return c.BinaryCodec.UnmarshalRead(ctx, src, msg)
 }
 
-// dataField is UploadFileRequest.data.
-const dataField protowire.Number = 4
+// Fields: UploadFileRequest.data and DownloadFileResponse.data.
+const (
+	dataField protowire.Number = 4
+	partField protowire.Number = 1
+)
 
 // readPart reads a part of a file. Its data stays where it is: whole gets other memory.
 func readPart(whole *bytes.Buffer, m *sandboxv1.UploadFileRequest) error {
