@@ -115,6 +115,17 @@ build-ts: ## Build the client in TypeScript
 	npm ci
 	npm run build
 
+.PHONY: build-python
+build-python: ## Build the client in Python: a wheel in dist/python
+	python3 -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist/python sdk/python
+
+.PHONY: test-python
+test-python: build ## Build the client in Python, install it in an empty environment and run its tests and examples there
+	. scripts/env.sh
+	export AGENTBOX_TEST_DIR=$${AGENTBOX_TEST_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/agentbox-test}
+	bin/agentbox --data-dir "$$AGENTBOX_TEST_DIR" images build small $${MIRROR:+--mirror "$$MIRROR"}
+	AGENTBOX_BIN=$$PWD/bin/agentbox AGENTBOX_TEST_STRICT=1 go test -count=1 -timeout 20m ./internal/e2e -run 'TestPythonClient|_Python$$'
+
 .PHONY: dev
 dev: build ## A server for development: no keys, loopback, storage of tenants below ./data/tenants (LISTEN=127.0.0.1:9000)
 	exec scripts/dev.sh
