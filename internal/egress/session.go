@@ -30,6 +30,8 @@ type Session struct {
 	policy atomic.Pointer[policy.Policy]
 	meter  *meter
 	asks   asks
+	// guesses at its secrets.
+	guesses *guesses
 	// refusals slows down who asks for what is not allowed, or not there.
 	refusals *rate.Limiter
 
@@ -54,7 +56,7 @@ func NewSession(o SessionOptions) *Session {
 	if o.Limits.Conns <= 0 {
 		o.Limits.Conns = DefaultConns
 	}
-	s := &Session{o: o, meter: newMeter(o.Limits), refusals: rate.NewLimiter(refusals, refusalsBurst), flows: make(map[*flow]struct{})}
+	s := &Session{o: o, meter: newMeter(o.Limits), guesses: newGuesses(), refusals: rate.NewLimiter(refusals, refusalsBurst), flows: make(map[*flow]struct{})}
 	s.policy.Store(o.Policy)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
