@@ -1,0 +1,137 @@
+"""Local trees as tar archives, and archives of sandboxes as local trees.
+
+What a sandbox sends is not trusted: nothing of it is written through a link, and no
+link is made that leads out of the tree.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import posixpath
+import shutil
+import stat
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import IO
+
+logger = logging.getLogger(__name__)
+
+#: Bytes of an archive that are kept in memory before it becomes a temporary file.
+_IN_MEMORY = 8 << 20
+
+
+def spool() -> IO[bytes]:
+    """A temporary file for an archive; closing it removes it."""
+    return tempfile.SpooledTemporaryFile(_IN_MEMORY)
+
+
+def pack(local: Path, name: str) -> IO[bytes]:
+    """A file or tree as a tar, in which it is called ``name``; "." stands for its content. Links stay links."""
+    archive = spool()
+    try:
+        with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            tar.add(local, name, filter=_anonymous)
+        archive.seek(0)
+    except BaseException:
+        archive.close()
+        raise
+    return archive
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Files are the sandbox's user's there; sockets and the like can't be sent."""
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return entry if entry.isfile() or entry.isdir() or entry.issym() or entry.islnk() else None
+
+
+def unpack(archive: IO[bytes], into: Path) -> None:
+    """Write the files of a tar into a directory, which is made if it is missing.
+
+    Raises ``tarfile.TarError`` for an archive that is none, or that has a name that
+    leads out or through a link. Links that lead out of the tree, and special files,
+    are left out, which is logged.
+    """
+    into.mkdir(exist_ok=True)
+    links: list[tuple[Path, tarfile.TarInfo]] = []
+    with tarfile.open(fileobj=archive, mode="r:*") as tar:
+        for entry in tar:
+            name = posixpath.normpath(entry.name)
+            if posixpath.isabs(name) or name.split("/", 1)[0] == "..":
+                raise tarfile.TarError(f"the archive has a name that leads out: {entry.name!r}")
+            target = _parents(into, name) / posixpath.basename(name) if name != "." else into
+            if entry.isdir():
+                _directory(target)
+            elif entry.isreg():
+                with _created(target, entry.mode) as file, _content(tar, entry) as data:
+                    shutil.copyfileobj(data, file)
+            elif entry.issym() and _stays(name, entry.linkname):
+                links.append((target, entry))
+            elif entry.islnk() and _stays("", entry.linkname):
+                source = posixpath.normpath(entry.linkname)
+                _copy(_parents(into, source) / posixpath.basename(source), target)
+            else:
+                logger.warning("left out %s: it is no file, or leads out of the tree", entry.name)
+    for target, entry in links:  # last, so that nothing is written through one
+        _removed(target)
+        target.symlink_to(entry.linkname)
+
+
+def _parents(into: Path, name: str) -> Path:
+    """The directory of a name, made as far as it is missing."""
+    directory = into
+    for part in posixpath.dirname(name).split("/"):
+        if part:
+            directory = directory / part
+            _directory(directory)
+    return directory
+
+
+def _directory(path: Path) -> None:
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            raise tarfile.TarError(f"{str(path)!r} is in the way: it is no directory") from None
+
+
+def _created(path: Path, mode: int) -> IO[bytes]:
+    _removed(path)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o755 | stat.S_IRUSR | stat.S_IWUSR), "wb")
+
+
+def _removed(path: Path) -> None:
+    """Make place for a file. A directory is not removed for one."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError as e:
+        raise tarfile.TarError(f"{str(path)!r} is in the way: {e}") from e
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A hard link becomes a file of its own."""
+    if not stat.S_ISREG(source.lstat().st_mode):
+        raise tarfile.TarError(f"{str(target)!r} is a link to what is no file")
+    with source.open("rb") as data, _created(target, source.stat().st_mode) as file:
+        shutil.copyfileobj(data, file)
+
+
+def _content(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
+    data = tar.extractfile(entry)
+    if data is None:
+        raise tarfile.TarError(f"the archive has no content of {entry.name!r}")
+    return data
+
+
+def _stays(name: str, link: str) -> bool:
+    """Whether a link at a place of the tree leads to one, through whatever other links of it."""
+    end = posixpath.normpath(posixpath.join(posixpath.dirname(name), link))
+    steps = link.split("/")
+    while steps and steps[0] in ("..", "."):
+        steps.pop(0)
+    # Behind a name, which may be a link, ".." leads anywhere.
+    return not posixpath.isabs(link) and ".." not in steps and end.split("/", 1)[0] != ".."
