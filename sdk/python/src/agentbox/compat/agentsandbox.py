@@ -140,7 +140,7 @@ def read_file(path: str, config: Config | None = None) -> str:
         try:
             return (await client.download_file(sandbox, path)).decode()
         except httpx.HTTPStatusError as e:
-            if _detail(e) != "File not found in sandbox":
+            if _problem(e).get("detail") != "File not found in sandbox":
                 raise
             return f"Error: File not found at '{path}'."
 
@@ -151,7 +151,12 @@ def write_file(path: str, content: str, config: Config | None = None) -> str:
     """Write a text file of the workspace, anew if it is there; directories that are missing are made."""
 
     async def work(client: AgentSandboxClient, sandbox: str) -> str:
-        await client.upload_file(sandbox, path, content.encode())
+        try:
+            await client.upload_file(sandbox, path, content.encode())
+        except httpx.HTTPStatusError as e:
+            if _problem(e).get("allowed") != "a path in the workspace":
+                raise
+            return _outside(path)
         return f"Successfully wrote {len(content)} characters to '{path}'."
 
     return _file_tool(path, config, work, "writing the file")
@@ -217,12 +222,13 @@ def _outside(path: str) -> str:
     return f"Error: Path '{path}' is outside the allowed workspace."
 
 
-def _detail(e: httpx.HTTPStatusError) -> str:
-    """What the server says is wrong."""
+def _problem(e: httpx.HTTPStatusError) -> dict[str, Any]:
+    """What the server says is wrong: detail, and what would be allowed."""
     try:
-        return str(e.response.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        return str(e)
+        said = e.response.json()
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _tool(config: Config | None, work: Callable[[AgentSandboxClient, Config], Awaitable[str]], doing: str) -> str:
@@ -242,7 +248,7 @@ def _tool(config: Config | None, work: Callable[[AgentSandboxClient, Config], Aw
     try:
         return _wait(run())
     except Exception as e:  # an agent's tool raises nothing
-        reason = _detail(e) if isinstance(e, httpx.HTTPStatusError) else e
+        reason = isinstance(e, httpx.HTTPStatusError) and _problem(e).get("detail") or e
         return f"Error: An unexpected error occurred while {doing}: {reason}"
 
 
