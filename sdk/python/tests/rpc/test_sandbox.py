@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,6 +13,14 @@ from agentbox.rpc import AsyncSandbox, Sandbox
 from agentbox.rpc._session import SCRIPT
 
 NO_SESSION = "No active session. Call create() first."
+
+
+@pytest.fixture
+def sandbox(url: str) -> Iterator[Sandbox]:
+    """A sandbox with a session."""
+    with Sandbox(url) as made:
+        made.create()
+        yield made
 
 
 def test_life(url: str) -> None:

@@ -81,6 +81,8 @@ class AgentSandboxClient:
     async def upload_file(self, container_id: str, path: str, content: bytes) -> None:
         """Write a file of the workspace; directories that are missing are made. Errors are httpx's."""
         directory, name = posixpath.split(path)
+        if name in ("", ".", ".."):
+            raise ValueError(f"{path!r} names no file")
         await self._send("POST", _path(container_id, "files/upload"), params={"path": directory}, files={"file": (name, content)})
 
     async def download_file(self, container_id: str, path: str) -> bytes:
