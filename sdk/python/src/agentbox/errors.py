@@ -138,6 +138,9 @@ class ConnectionFailed(Unavailable):
 
     default_code = "connection_failed"
 
+    #: False: no server got the request.
+    sent: bool = True
+
 
 class RequestTimeout(Unavailable, TimeoutError):
     """The server did not answer within the client's ``timeout``."""
