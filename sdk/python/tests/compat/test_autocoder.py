@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-import httpx
 import pytest
 
+from agentbox import errors
 from agentbox.compat import SandboxInfo, SandboxManager
 
 UNKNOWN = "sandbox-00000000"
@@ -125,10 +125,10 @@ def test_create_tells_what_is_wrong(url: str) -> None:
             with pytest.raises(RuntimeError, match="^Failed to create sandbox: .*memory_limit"):
                 await manager.create_sandbox("python", memory_limit="lots")
         async with SandboxManager("http://127.0.0.1:1") as nobody:
-            with pytest.raises(httpx.ConnectError):
+            with pytest.raises(errors.ConnectionFailed):
                 await nobody.list_sandboxes()
         async with SandboxManager(url, api_key="abx_" + "0" * 40) as stranger:
-            with pytest.raises(httpx.HTTPStatusError, match="401"):
+            with pytest.raises(errors.Unauthenticated):
                 await stranger.destroy_sandbox(UNKNOWN)
 
     asyncio.run(main())

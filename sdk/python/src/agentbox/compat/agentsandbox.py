@@ -17,15 +17,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import posixpath
 import shlex
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import quote
 
 import httpx
+
+from agentbox import errors
+from agentbox._async.box import AsyncBox
+from agentbox._async.client import AsyncClient
+from agentbox._wire import Request, get, path_of, post
 
 logger = logging.getLogger(__name__)
 
@@ -45,74 +48,53 @@ class AgentSandboxClient:
     """
 
     def __init__(self, base_url: str, api_key: str | None = None) -> None:
-        key = os.environ.get("AGENTBOX_API_KEY", "") if api_key is None else api_key
-        self._http = httpx.AsyncClient(
-            base_url=base_url.rstrip("/") + "/api/v1",
-            headers={"Authorization": "Bearer " + key} if key else {},
-            timeout=TIMEOUT,
-        )
+        #: The same server by its own API.
+        self.native = AsyncClient(base_url, api_key, timeout=TIMEOUT)
+        self._http = self.native._http
 
     async def create_sandbox(self, network_enabled: bool = False) -> str | None:
-        """Make a sandbox. The answer is its id, None after an error, which is logged."""
+        """Makes a sandbox and gives its id; None after an error, which is logged."""
         try:
-            made = await self._send("POST", "/sandboxes", json={"network_enabled": network_enabled})
-        except httpx.HTTPError as e:
+            made = await self._http.call(post("/sandboxes", {"network_enabled": network_enabled}))
+        except errors.AgentboxError as e:
             logger.error("could not make a sandbox: %s", e)
             return None
-        return str(made.json()["id"])
+        return str(made["id"])
 
     async def execute_command(self, container_id: str, command: str) -> dict[str, Any] | None:
-        """Run a command. The answer has its exit_code and output; None after an error, which is logged."""
+        """Runs a command and gives its exit_code and output; None after an error, which is logged."""
         try:
-            answer = await self._send("POST", _path(container_id, "execute"), json={"command": command})
-        except httpx.HTTPError as e:
+            result: dict[str, Any] = await self._http.call(post(path_of("sandboxes", container_id, "execute"), {"command": command}))
+        except errors.AgentboxError as e:
             logger.error("could not run a command in sandbox %s: %s", container_id, e)
             return None
-        result: dict[str, Any] = answer.json()
         return result
 
     async def remove_sandbox(self, container_id: str) -> None:
-        """Remove a sandbox; an error is logged."""
+        """Removes a sandbox; an error is logged."""
         try:
-            await self._send("DELETE", _path(container_id))
-        except httpx.HTTPError as e:
+            await self._http.call(Request("DELETE", path_of("sandboxes", container_id)))
+        except errors.AgentboxError as e:
             logger.error("could not remove sandbox %s: %s", container_id, e)
 
     async def upload_file(self, container_id: str, path: str, content: bytes) -> None:
-        """Write a file of the workspace; directories that are missing are made. Errors are httpx's."""
+        """Writes a file of the workspace, and of nothing else; directories that are missing are made."""
         directory, name = posixpath.split(path)
         if name in ("", ".", ".."):
-            raise ValueError(f"{path!r} names no file")
-        await self._send("POST", _path(container_id, "files/upload"), params={"path": directory}, files={"file": (name, content)})
+            raise errors.InvalidArgument(f"{path!r} names no file", field="path")
+        form = httpx.Request("POST", "http://form", files={"file": (name, content)})
+        kind = {"Content-Type": form.headers["Content-Type"]}
+        where = path_of("sandboxes", container_id, "files", "upload")
+        await self._http.call(Request("POST", where, {"path": directory}, kind, body=form.read))
 
     async def download_file(self, container_id: str, path: str) -> bytes:
-        """Read a file of the workspace. Errors are httpx's; one that is not there is a 404."""
-        return (await self._send("GET", _path(container_id, "files/download"), params={"path": path})).content
-
-    async def list_files(self, container_id: str, path: str) -> list[dict[str, Any]]:
-        """Describe the files of a directory, in the order of their names. Errors are httpx's."""
-        items: list[dict[str, Any]] = []
-        query = {"path": path, "limit": "1000"}
-        while True:
-            page = (await self._send("GET", _path(container_id, "files/list"), params=query)).json()
-            items += page["items"]
-            if page["next_cursor"] is None:
-                return items
-            query["cursor"] = page["next_cursor"]
-
-    async def stat_file(self, container_id: str, path: str) -> dict[str, Any]:
-        """Describe a file, or what a link leads to. Errors are httpx's."""
-        info: dict[str, Any] = (await self._send("GET", _path(container_id, "files/stat"), params={"path": path, "follow": "true"})).json()
-        return info
+        """Reads a file of the workspace, and of nothing else."""
+        where = path_of("sandboxes", container_id, "files", "download")
+        return b"".join([piece async for piece in self._http.download(get(where, path=path))])
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
-
-    async def _send(self, method: str, path: str, **what: Any) -> httpx.Response:
-        answer = await self._http.request(method, path, **what)
-        answer.raise_for_status()
-        return answer
+        """Closes the connections."""
+        await self.native.close()
 
 
 def run_command(command: str, config: Config | None = None) -> str:
@@ -141,8 +123,8 @@ def read_file(path: str, config: Config | None = None) -> str:
     async def work(client: AgentSandboxClient, sandbox: str) -> str:
         try:
             return (await client.download_file(sandbox, path)).decode()
-        except httpx.HTTPStatusError as e:
-            if _problem(e).get("detail") != "File not found in sandbox":
+        except errors.NotFound as e:
+            if e.detail != "File not found in sandbox":
                 raise
             return f"Error: File not found at '{path}'."
 
@@ -155,8 +137,8 @@ def write_file(path: str, content: str, config: Config | None = None) -> str:
     async def work(client: AgentSandboxClient, sandbox: str) -> str:
         try:
             await client.upload_file(sandbox, path, content.encode())
-        except httpx.HTTPStatusError as e:
-            if _problem(e).get("allowed") != "a path in the workspace":
+        except errors.InvalidArgument as e:
+            if e.allowed != "a path in the workspace":
                 raise
             return _outside(path)
         return f"Successfully wrote {len(content)} characters to '{path}'."
@@ -168,22 +150,21 @@ def list_directory(path: str = ".", config: Config | None = None) -> str:
     """List the directories and files of a directory of the workspace."""
 
     async def work(client: AgentSandboxClient, sandbox: str) -> str:
-        where = posixpath.join(_WORKSPACE, path)
-        found = await client.execute_command(sandbox, f"cd -P -- {shlex.quote(where)} && pwd -P")
-        if found is None:
-            return "Error: Failed to execute command in sandbox."
-        if found["exit_code"] != 0:
+        box = await client.native.get(sandbox)
+        where = shlex.quote(posixpath.join(_WORKSPACE, path))
+        found = await box.exec(f"cd -P -- {where} && pwd -P")
+        if found.exit_code != 0:
             return f"Error: Directory not found at '{path}'."
-        resolved = str(found["output"]).removesuffix("\n")
+        resolved = found.stdout.removesuffix("\n")
         if not _contained(resolved):
             return _outside(path)
         directories, files = [], []
-        for item in await client.list_files(sandbox, resolved):
-            kind = item["type"] if item["type"] != "symlink" else await _behind(client, sandbox, item["path"])
+        async for item in box.files.list(resolved):
+            kind = item.type if item.type != "symlink" else await _behind(box, item.path)
             if kind == "dir":
-                directories.append(f"- {item['name']}/")
+                directories.append(f"- {item.name}/")
             elif kind == "file":
-                files.append(f"- {item['name']}")
+                files.append(f"- {item.name}")
         none = ["  (none)"]
         return "\n".join([f"Contents of '{path}':", "Directories:", *(directories or none), "", "Files:", *(files or none)])
 
@@ -202,16 +183,12 @@ def remove_workspace(config: Config) -> None:
         _tool(config, work, "removing the sandbox")
 
 
-async def _behind(client: AgentSandboxClient, sandbox: str, link: str) -> str:
+async def _behind(box: AsyncBox, link: str) -> str:
     """The type of what a link leads to; empty: nothing."""
     try:
-        return str((await client.stat_file(sandbox, link))["type"])
-    except httpx.HTTPStatusError:
+        return (await box.files.stat(link, follow=True)).type
+    except errors.AgentboxError:
         return ""
-
-
-def _path(container_id: str, what: str = "") -> str:
-    return f"/sandboxes/{quote(container_id, safe='')}" + (f"/{what}" if what else "")
 
 
 def _contained(path: str) -> bool:
@@ -222,15 +199,6 @@ def _contained(path: str) -> bool:
 
 def _outside(path: str) -> str:
     return f"Error: Path '{path}' is outside the allowed workspace."
-
-
-def _problem(e: httpx.HTTPStatusError) -> dict[str, Any]:
-    """What the server says is wrong: detail, and what would be allowed."""
-    try:
-        said = e.response.json()
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 def _tool(config: Config | None, work: Callable[[AgentSandboxClient, Config], Awaitable[str]], doing: str) -> str:
@@ -250,8 +218,7 @@ def _tool(config: Config | None, work: Callable[[AgentSandboxClient, Config], Aw
     try:
         return _wait(run())
     except Exception as e:  # an agent's tool raises nothing
-        reason = isinstance(e, httpx.HTTPStatusError) and _problem(e).get("detail") or e
-        return f"Error: An unexpected error occurred while {doing}: {reason}"
+        return f"Error: An unexpected error occurred while {doing}: {e}"
 
 
 def _file_tool(path: str, config: Config | None, work: Callable[[AgentSandboxClient, str], Awaitable[str]], doing: str) -> str:

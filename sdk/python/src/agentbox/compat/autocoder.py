@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import tarfile
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
-from typing import Any
-from urllib.parse import quote
 
-import httpx
-
+from agentbox import errors
+from agentbox._async.box import AsyncBox
+from agentbox._async.client import AsyncClient
+from agentbox._async.http import AsyncHTTP
+from agentbox._wire import Request, get, path_of, post
 from agentbox.compat import _copy
 
 logger = logging.getLogger(__name__)
-
-#: Where a server is if neither an argument nor AGENTBOX_URL says otherwise.
-DEFAULT_URL = "http://127.0.0.1:8700"
 
 
 @dataclass
@@ -30,11 +27,14 @@ class SandboxInfo:
     sandbox_id: str
     container_id: str
     project_name: str
-    status: str  #: creating, running, stopped or error
+    #: creating, running, stopped or error.
+    status: str
     created_at: datetime
     workspace_path: str
-    ports: dict[str, int] = field(default_factory=dict)  #: of the sandbox: of the server's machine
-    resource_limits: dict[str, str] = field(default_factory=dict)  #: memory and cpu
+    #: Ports of the server's machine by ports of the sandbox.
+    ports: dict[str, int] = field(default_factory=dict)
+    #: Memory and cpu, as they were asked for.
+    resource_limits: dict[str, str] = field(default_factory=dict)
 
 
 class SandboxManager:
@@ -42,18 +42,13 @@ class SandboxManager:
 
     ``base_url`` is ``AGENTBOX_URL`` or http://127.0.0.1:8700 unless it is given,
     ``api_key`` is ``AGENTBOX_API_KEY``. Commands may take as long as the server lets
-    them. What the server could not do is False or a ``RuntimeError`` with its reason;
-    one that can't be reached, or does not let this client in, is an
-    ``httpx.HTTPError``.
+    them. What the manager's calls don't say by their results is an error of
+    :mod:`agentbox.errors`, such as a server that can't be reached.
     """
 
     def __init__(self, base_url: str | None = None, api_key: str | None = None) -> None:
-        key = os.environ.get("AGENTBOX_API_KEY", "") if api_key is None else api_key
-        self._http = httpx.AsyncClient(
-            base_url=(base_url or os.environ.get("AGENTBOX_URL") or DEFAULT_URL).rstrip("/"),
-            headers={"Authorization": "Bearer " + key} if key else {},
-            timeout=httpx.Timeout(60.0, read=None),
-        )
+        self._native = AsyncClient(base_url, api_key)
+        self._http = AsyncHTTP(self._native._http.settings, prefix="/api/sandboxes")
 
     async def create_sandbox(
         self,
@@ -62,121 +57,111 @@ class SandboxManager:
         cpu_limit: str = "2.0",
         ports: Mapping[str, int] | None = None,
     ) -> SandboxInfo:
-        """Make a sandbox. ``ports`` has ports of the server's machine by ports of the sandbox."""
+        """Makes a sandbox. ``ports`` has ports of the server's machine by ports of the sandbox.
+
+        What the server could not or would not make is a ``RuntimeError``.
+        """
         asked = {
             "project_name": project_name,
             "memory_limit": memory_limit,
             "cpu_limit": cpu_limit,
             "ports": {str(guest): host for guest, host in ports.items()} if ports else None,
         }
-        answer = await self._ask("POST", "/api/sandboxes", json=asked)
-        if answer.is_error:
-            raise RuntimeError(f"Failed to create sandbox: {_detail(answer)}")
-        return _info(answer.json())
+        try:
+            return await self._http.record(SandboxInfo, post("", asked, patience=None))
+        except (errors.InvalidArgument, errors.Conflict, errors.RateLimited, errors.ServerError) as e:
+            raise RuntimeError(f"Failed to create sandbox: {e.detail}") from e
 
     async def get_sandbox(self, sandbox_id: str) -> SandboxInfo | None:
-        """Describe a sandbox; None: it is not there."""
-        answer = await self._ask("GET", _path(sandbox_id))
-        if answer.status_code == httpx.codes.NOT_FOUND:
+        """Describes a sandbox; None: it is not there."""
+        try:
+            return await self._http.record(SandboxInfo, get(path_of(sandbox_id)))
+        except errors.NotFound:
             return None
-        answer.raise_for_status()
-        return _info(answer.json())
 
     async def list_sandboxes(self, project_name: str | None = None) -> list[SandboxInfo]:
-        """Describe all sandboxes, or those of one project."""
-        answer = await self._ask("GET", "/api/sandboxes", params={"project_name": project_name} if project_name else None)
-        answer.raise_for_status()
-        return [_info(one) for one in answer.json()]
+        """Describes all sandboxes, or those of one project."""
+        return await self._http.record(list[SandboxInfo], get("", project_name=project_name))
 
     async def start_sandbox(self, sandbox_id: str) -> bool:
-        """Start a stopped sandbox. True: it runs."""
-        return _done(await self._ask("POST", _path(sandbox_id, "start")))
+        """Starts a stopped sandbox. True: it runs."""
+        return await self._done(post(path_of(sandbox_id, "start"), patience=None))
 
     async def stop_sandbox(self, sandbox_id: str) -> bool:
-        """Stop a sandbox; its workspace is kept. True: it is stopped."""
-        return _done(await self._ask("POST", _path(sandbox_id, "stop")))
+        """Stops a sandbox; its workspace is kept. True: it is stopped."""
+        return await self._done(post(path_of(sandbox_id, "stop"), patience=None))
 
     async def destroy_sandbox(self, sandbox_id: str, remove_volume: bool = True) -> bool:
-        """Destroy a sandbox, and its workspace unless ``remove_volume`` is False. True: it is gone."""
-        return _done(await self._ask("DELETE", _path(sandbox_id), params={"remove_volume": str(remove_volume).lower()}))
+        """Destroys a sandbox, and its workspace unless ``remove_volume`` is False. True: it is gone."""
+        return await self._done(Request("DELETE", path_of(sandbox_id), {"remove_volume": str(remove_volume).lower()}, patience=None))
 
-    async def execute_command(self, sandbox_id: str, command: Sequence[str], workdir: str = "/workspace") -> tuple[int, str, str]:
-        """Run a program with its arguments, without a shell: exit code, standard output, standard error."""
-        answer = await self._ask("POST", _path(sandbox_id, "execute"), json={"command": list(command), "workdir": workdir})
-        _known(sandbox_id, answer)
-        if answer.is_error:
-            raise RuntimeError(_detail(answer))
-        result = answer.json()
+    async def execute_command(
+        self, sandbox_id: str, command: Sequence[str], workdir: str = "/workspace"
+    ) -> tuple[int, str, str]:
+        """Runs a program with its arguments, without a shell: exit code, standard output, standard error.
+
+        An unknown sandbox is a ``ValueError``, one that does not run a ``RuntimeError``.
+        """
+        request = post(path_of(sandbox_id, "execute"), {"command": list(command), "workdir": workdir}, patience=None)
+        try:
+            result = await self._http.call(request)
+        except errors.NotFound as e:
+            raise _unknown(sandbox_id) from e
+        except errors.NotRunning as e:
+            raise RuntimeError(f"Sandbox {sandbox_id} is not running") from e
         return result["exit_code"], result["stdout"], result["stderr"]
 
+    async def copy_to_sandbox(self, sandbox_id: str, local_path: _copy.LocalPath, sandbox_path: str) -> bool:
+        """Copies a file or directory into a sandbox that runs, to where ``docker cp`` puts it.
+
+        False: it was not copied, or not all of it; the log has why.
+        """
+        return await self._copied(sandbox_id, lambda box: _copy.to_sandbox(box, local_path, sandbox_path))
+
+    async def copy_from_sandbox(self, sandbox_id: str, sandbox_path: str, local_path: _copy.LocalPath) -> bool:
+        """Copies a file or directory out of a sandbox that runs, to where ``docker cp`` puts it.
+
+        False: it was not copied, or not all of it; the log has why.
+        """
+        return await self._copied(sandbox_id, lambda box: _copy.from_sandbox(box, sandbox_path, local_path))
+
     async def cleanup_stopped_sandboxes(self, older_than_hours: int = 24) -> int:
-        """Destroy sandboxes that have been stopped for so long, with their workspaces. The answer is how many."""
-        answer = await self._ask("POST", _path("any", "cleanup"), params={"hours": str(older_than_hours)})
-        answer.raise_for_status()
-        found = re.search(r"\d+", answer.json()["message"])
+        """Destroys sandboxes that have been stopped for so long, with their workspaces, and tells how many."""
+        answer = await self._http.call(post(path_of("any", "cleanup"), patience=None, hours=older_than_hours))
+        found = re.search(r"\d+", answer["message"])
         return int(found[0]) if found else 0
 
     async def close(self) -> None:
-        """Close the connections; sandboxes go on."""
-        await self._http.aclose()
+        """Closes the connections; sandboxes go on."""
+        await self._http.close()
+        await self._native.close()
 
     async def __aenter__(self) -> SandboxManager:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
         await self.close()
 
-    async def _ask(self, method: str, path: str, **what: Any) -> httpx.Response:
-        answer = await self._http.request(method, path, **what)
-        if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-            answer.raise_for_status()
-        return answer
-
-    async def copy_to_sandbox(self, sandbox_id: str, local_path: str | os.PathLike[str], sandbox_path: str) -> bool:
-        """Copy a file or directory into a sandbox, to where ``docker cp`` puts it. False: it was not copied; the log has why."""
-        return await self._copied(sandbox_id, _copy.to_sandbox(self._http, sandbox_id, local_path, sandbox_path))
-
-    async def copy_from_sandbox(self, sandbox_id: str, sandbox_path: str, local_path: str | os.PathLike[str]) -> bool:
-        """Copy a file or directory out of a sandbox, to where ``docker cp`` puts it. False: it was not copied, or not all; the log has why."""
-        return await self._copied(sandbox_id, _copy.from_sandbox(self._http, sandbox_id, sandbox_path, local_path))
-
-    async def _copied(self, sandbox_id: str, copy: Coroutine[Any, Any, None]) -> bool:
+    async def _done(self, request: Request) -> bool:
         try:
-            _known(sandbox_id, await self._ask("GET", _path(sandbox_id)))
-        except BaseException:
-            copy.close()
-            raise
+            await self._http.call(request)
+        except (errors.NotFound, errors.Conflict, errors.ServerError) as e:
+            logger.error("%s %s: %s", request.method, request.path, e)
+            return False
+        return True
+
+    async def _copied(self, sandbox_id: str, copy: Callable[[AsyncBox], Awaitable[None]]) -> bool:
         try:
-            await copy
-        except (OSError, tarfile.TarError, _copy.CopyError) as e:
+            box = await self._native.get(sandbox_id)
+        except errors.NotFound as e:
+            raise _unknown(sandbox_id) from e
+        try:
+            await copy(box)
+        except (OSError, tarfile.TarError, _copy.CopyError, errors.NotFound, errors.Conflict, errors.InvalidArgument) as e:
             logger.error("could not copy: %s", e)
             return False
         return True
 
 
-def _path(sandbox_id: str, what: str = "") -> str:
-    return f"/api/sandboxes/{quote(sandbox_id, safe='')}" + (f"/{what}" if what else "")
-
-
-def _info(answer: Mapping[str, Any]) -> SandboxInfo:
-    created = datetime.fromisoformat(answer["created_at"].replace("Z", "+00:00"))  # Python 3.10 knows no Z
-    return SandboxInfo(**{f.name: answer[f.name] for f in fields(SandboxInfo)} | {"created_at": created})
-
-
-def _known(sandbox_id: str, answer: httpx.Response) -> None:
-    if answer.status_code == httpx.codes.NOT_FOUND:
-        raise ValueError(f"Sandbox {sandbox_id} not found")
-
-
-def _done(answer: httpx.Response) -> bool:
-    if answer.is_error:
-        logger.error("the server answers %d: %s", answer.status_code, _detail(answer))
-    return answer.is_success
-
-
-def _detail(answer: httpx.Response) -> str:
-    """What the server says is wrong."""
-    try:
-        return str(answer.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        return answer.text
+def _unknown(sandbox_id: str) -> ValueError:
+    return ValueError(f"Sandbox {sandbox_id} not found")

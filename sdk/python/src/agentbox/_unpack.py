@@ -1,7 +1,8 @@
-"""Local trees as tar archives, and archives of sandboxes as local trees.
+"""Archives of sandboxes as local trees.
 
 What a sandbox sends is not trusted: nothing of it is written through a link, and no
-link is made that leads out of the tree.
+link is made that leads out of the tree. tarfile's own filter is not used: it refuses
+the whole archive for one such link, and has let links lead out.
 """
 
 from __future__ import annotations
@@ -12,71 +13,49 @@ import posixpath
 import shutil
 import stat
 import tarfile
-import tempfile
 from pathlib import Path
 from typing import IO
 
 logger = logging.getLogger(__name__)
 
-#: Bytes of an archive that are kept in memory before it becomes a temporary file.
-_IN_MEMORY = 8 << 20
-
-
-def spool() -> IO[bytes]:
-    """A temporary file for an archive; closing it removes it."""
-    return tempfile.SpooledTemporaryFile(_IN_MEMORY)
-
-
-def pack(local: Path, name: str) -> IO[bytes]:
-    """A file or tree as a tar, in which it is called ``name``; "." stands for its content. Links stay links."""
-    archive = spool()
-    try:
-        with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
-            tar.add(local, name, filter=_anonymous)
-        archive.seek(0)
-    except BaseException:
-        archive.close()
-        raise
-    return archive
-
-
-def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Files are the sandbox's user's there; sockets and the like can't be sent."""
-    entry.uid = entry.gid = 0
-    entry.uname = entry.gname = ""
-    return entry if entry.isfile() or entry.isdir() or entry.issym() or entry.islnk() else None
-
 
 def unpack(archive: IO[bytes], into: Path) -> None:
-    """Write the files of a tar into a directory, which is made if it is missing.
+    """Writes the files of a tar into a directory, which is made if it is missing.
 
     Raises ``tarfile.TarError`` for an archive that is none, or that has a name that
     leads out or through a link. Links that lead out of the tree, and special files,
     are left out, which is logged.
     """
-    into.mkdir(exist_ok=True)
-    links: list[tuple[Path, tarfile.TarInfo]] = []
-    with tarfile.open(fileobj=archive, mode="r:*") as tar:
+    into.mkdir(parents=True, exist_ok=True)
+    directories: list[tuple[Path, int]] = []
+    links: list[tuple[Path, str]] = []
+    with tarfile.open(fileobj=archive, mode="r|") as tar:
         for entry in tar:
             name = posixpath.normpath(entry.name)
             if posixpath.isabs(name) or name.split("/", 1)[0] == "..":
                 raise tarfile.TarError(f"the archive has a name that leads out: {entry.name!r}")
-            target = _parents(into, name) / posixpath.basename(name) if name != "." else into
+            if name == ".":
+                continue
+            target = _parents(into, name) / posixpath.basename(name)
             if entry.isdir():
                 _directory(target)
+                directories.append((target, entry.mode))
             elif entry.isreg():
                 with _created(target, entry.mode) as file, _content(tar, entry) as data:
                     shutil.copyfileobj(data, file)
+                os.utime(target, (entry.mtime, entry.mtime))
             elif entry.issym() and _stays(name, entry.linkname):
-                links.append((target, entry))
+                links.append((target, entry.linkname))
             elif entry.islnk() and _stays("", entry.linkname):
                 source = posixpath.normpath(entry.linkname)
                 _copy(_parents(into, source) / posixpath.basename(source), target)
             else:
                 logger.warning("left out %s: it is no file, or leads out of the tree", entry.name)
-    for target, entry in links:  # last, so that nothing is written through one
+    for target, link in links:  # last, so that nothing is written through one
         _removed(target)
-        target.symlink_to(entry.linkname)
+        target.symlink_to(link)
+    for target, mode in directories:
+        target.chmod(mode & 0o755 | stat.S_IRWXU)
 
 
 def _parents(into: Path, name: str) -> Path:
@@ -98,6 +77,7 @@ def _directory(path: Path) -> None:
 
 
 def _created(path: Path, mode: int) -> IO[bytes]:
+    """A new file. It is never setuid, nor for others to write."""
     _removed(path)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o755 | stat.S_IRUSR | stat.S_IWUSR), "wb")
 
@@ -114,10 +94,15 @@ def _removed(path: Path) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     """A hard link becomes a file of its own."""
-    if not stat.S_ISREG(source.lstat().st_mode):
+    try:
+        info = source.lstat()
+    except FileNotFoundError:
+        raise tarfile.TarError(f"{str(target)!r} is a link to what is not there") from None
+    if not stat.S_ISREG(info.st_mode):
         raise tarfile.TarError(f"{str(target)!r} is a link to what is no file")
-    with source.open("rb") as data, _created(target, source.stat().st_mode) as file:
-        shutil.copyfileobj(data, file)
+    if source != target:
+        with source.open("rb") as data, _created(target, info.st_mode) as file:
+            shutil.copyfileobj(data, file)
 
 
 def _content(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
