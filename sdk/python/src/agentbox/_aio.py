@@ -52,11 +52,15 @@ async def _pieces(source: Source | AsyncIterable[bytes]) -> AsyncIterator[bytes]
     if isinstance(source, AsyncIterable):
         async for piece in source:
             yield piece
-    elif hasattr(source, "read"):
-        while piece := await read(source, CHUNK):
+    elif isinstance(source, (bytes, bytearray, memoryview, str)):
+        for piece in pieces(source):
+            yield piece
+    elif callable(getattr(source, "read", None)):
+        f: Any = source
+        while piece := await read(f, CHUNK):
             yield piece
     else:
-        for piece in pieces(source):
+        for piece in source:
             yield piece
 
 

@@ -18,14 +18,20 @@ T = TypeVar("T")
 
 def decode(kind: type[T], data: object) -> T:
     """Makes a record of what the server sent. Fields that the record does not have are left out."""
+    key: Any = kind
     try:
-        record: T = _reader(kind)(data)
+        record: T = _record(key)(data)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise ServerError(f"the server's answer is no {kind.__name__}: {e!r}") from e
     return record
 
 
 @cache
+def _record(kind: Any) -> Callable[[Any], Any]:
+    """How a record is read, worked out once."""
+    return _reader(kind)
+
+
 def _reader(kind: Any) -> Callable[[Any], Any]:
     """How a value of a type is read."""
     if dataclasses.is_dataclass(kind):

@@ -155,7 +155,7 @@ class Follow:
         """Characters that stayed in parts."""
         for stream in ("stdout", "stderr"):
             if stream in self._tails:
-                yield Output(stream, *self._tails.pop(stream))  # type: ignore[arg-type]
+                yield Output(stream, *self._tails.pop(stream))
 
 
 def stream_error(event: ServerEvent) -> AgentboxError:

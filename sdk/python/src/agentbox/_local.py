@@ -39,15 +39,12 @@ def size_of(source: object) -> int | None:
         return len(source)
     try:
         f: Any = source
-        info = os.fstat(f.fileno())
-        return max(info.st_size - f.tell(), 0) if os.path.isfile(f.name) else None
-    except (AttributeError, OSError, ValueError, TypeError):
+        begin = f.tell()
+        end = f.seek(0, os.SEEK_END)
+        f.seek(begin)
+    except (AttributeError, OSError, ValueError):
         return None
-
-
-def replayable(source: object) -> bool:
-    """Whether a body can be made again."""
-    return isinstance(source, (bytes, bytearray, memoryview, str))
+    return end - begin if end > begin else None  # files of /proc have no size
 
 
 def pack(local: Path, to: IO[bytes]) -> None:

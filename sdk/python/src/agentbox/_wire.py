@@ -118,31 +118,31 @@ class Request:
     #: It may be sent again although the server may have done it.
     repeatable: bool = False
 
-    def query(self) -> list[tuple[str, str]]:
+    def query(self) -> httpx.QueryParams:
         """The parameters that are set."""
-        pairs: list[tuple[str, str]] = []
+        pairs: list[tuple[str, str | int | float | bool | None]] = []
         for name, value in self.params.items():
             if value is None or value is False:
                 continue
             for one in [value] if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) else value:
                 pairs.append((name, "true" if one is True else str(one)))
-        return pairs
+        return httpx.QueryParams(pairs)
 
 
-def get(path: str, **params: Any) -> Request:
+def get(path: str, /, **params: Any) -> Request:
     """A question, which may be asked again."""
     return Request("GET", path, params, repeatable=True)
 
 
-def post(path: str, body: Any = None, *, patience: float | None | EllipsisType = ..., key: str | None = None, **params: Any) -> Request:
+def post(path: str, body: Any = None, /, *, patience: float | None | EllipsisType = ..., key: str | None = None, **params: Any) -> Request:
     """Something to do; with a key once, however often it is sent."""
     headers = {"Idempotency-Key": key} if key else {}
     return Request("POST", path, params, headers, body, patience=patience, repeatable=bool(key))
 
 
-def new_key() -> str:
-    """A key for a request that may be sent again."""
-    return uuid.uuid4().hex
+def key_of(key: str | None) -> str:
+    """The key of a request that may be sent again: the caller's, else a new one."""
+    return uuid.uuid4().hex if key is None else key
 
 
 def path_of(*parts: str | int) -> str:

@@ -23,7 +23,7 @@ def uri(settings: Settings) -> str:
 def open_error(e: Exception) -> errors.AgentboxError:
     """The error for a WebSocket that did not open."""
     if isinstance(e, websockets.InvalidStatus):
-        return error_of(e.response.status_code, e.response.headers, e.response.body or b"")
+        return error_of(e.response.status_code, e.response.headers, bytes(e.response.body or b""))
     if isinstance(e, TimeoutError):
         return errors.RequestTimeout("the server did not answer in time")
     failed = errors.ConnectionFailed(f"no connection to the server: {e}")

@@ -16,15 +16,15 @@ NO_URL = "Error: agent_sandbox_url not found in tool configuration."
 
 
 @pytest.fixture
-def config(url: str) -> Iterator[dict[str, Any]]:
-    config = {"agent_sandbox_url": url}
+def config(server: str) -> Iterator[dict[str, Any]]:
+    config = {"agent_sandbox_url": server}
     yield config
     remove_workspace(config)
 
 
-def test_q01_q04_q06_q12_client(url: str) -> None:
+def test_q01_q04_q06_q12_client(server: str) -> None:
     async def main() -> None:
-        client = AgentSandboxClient(url)
+        client = AgentSandboxClient(server)
         made = await client.create_sandbox()
         assert made and re.fullmatch("[0-9a-f]{64}", made)
         result = await client.execute_command(made, "echo hi; echo err >&2 | cat; exit 3")
@@ -39,9 +39,9 @@ def test_q01_q04_q06_q12_client(url: str) -> None:
     asyncio.run(main())
 
 
-def test_q07_unknown(url: str) -> None:
+def test_q07_unknown(server: str) -> None:
     async def main() -> None:
-        client = AgentSandboxClient(url + "/")
+        client = AgentSandboxClient(server + "/")
         for unknown in ("nope", "0" * 64, "a/b", ""):
             assert await client.execute_command(unknown, "true") is None
         await client.close()
@@ -49,9 +49,9 @@ def test_q07_unknown(url: str) -> None:
     asyncio.run(main())
 
 
-def test_q08_q10_q11_files(url: str) -> None:
+def test_q08_q10_q11_files(server: str) -> None:
     async def main() -> None:
-        client = AgentSandboxClient(url)
+        client = AgentSandboxClient(server)
         made = await client.create_sandbox()
         assert made
         await client.upload_file(made, "sub/dir/f.bin", b"\0\xff")
@@ -79,8 +79,8 @@ def test_no_server() -> None:
     assert run_command("true", config) == read_file("f", config) == "Error: Failed to create sandbox environment."
 
 
-def test_wrong_key(url: str) -> None:
-    config = {"agent_sandbox_url": url, "agent_sandbox_api_key": "abx_" + "0" * 40}
+def test_wrong_key(server: str) -> None:
+    config = {"agent_sandbox_url": server, "agent_sandbox_api_key": "abx_" + "0" * 40}
     assert run_command("true", config) == "Error: Failed to create sandbox environment."
 
 

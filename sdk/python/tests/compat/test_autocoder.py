@@ -18,12 +18,12 @@ UNKNOWN = "sandbox-00000000"
 
 
 @pytest.fixture
-def run(url: str) -> Callable[[Callable[[SandboxManager, SandboxInfo], Awaitable[None]]], None]:
+def run(server: str) -> Callable[[Callable[[SandboxManager, SandboxInfo], Awaitable[None]]], None]:
     """Runs a test with a manager and a sandbox."""
 
     def run(test: Callable[[SandboxManager, SandboxInfo], Awaitable[None]]) -> None:
         async def main() -> None:
-            async with SandboxManager(url) as manager:
+            async with SandboxManager(server) as manager:
                 made = await manager.create_sandbox("python", memory_limit="512m", cpu_limit="0.5")
                 try:
                     await test(manager, made)
@@ -119,15 +119,15 @@ def test_r15_ports(run: Run) -> None:
     run(test)
 
 
-def test_create_tells_what_is_wrong(url: str) -> None:
+def test_create_tells_what_is_wrong(server: str) -> None:
     async def main() -> None:
-        async with SandboxManager(url) as manager:
+        async with SandboxManager(server) as manager:
             with pytest.raises(RuntimeError, match="^Failed to create sandbox: .*memory_limit"):
                 await manager.create_sandbox("python", memory_limit="lots")
         async with SandboxManager("http://127.0.0.1:1") as nobody:
             with pytest.raises(errors.ConnectionFailed):
                 await nobody.list_sandboxes()
-        async with SandboxManager(url, api_key="abx_" + "0" * 40) as stranger:
+        async with SandboxManager(server, api_key="abx_" + "0" * 40) as stranger:
             with pytest.raises(errors.Unauthenticated):
                 await stranger.destroy_sandbox(UNKNOWN)
 

@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agentbox import errors
-from agentbox.rpc import AsyncSandbox
+from agentbox import AsyncSandbox, errors
 
 
-def test_everything(url: str) -> None:
+def test_everything(server: str) -> None:
     async def main() -> None:
-        async with AsyncSandbox(url) as sandbox:
+        async with AsyncSandbox(server) as sandbox:
             assert await sandbox.destroy() is False
             info = await sandbox.create()
             assert info.session_id == sandbox.session_id and sandbox.network_enabled
@@ -28,16 +27,16 @@ def test_everything(url: str) -> None:
             assert "_temp" not in (await sandbox.exec("ls -A")).stdout
             assert (await sandbox.pip_install(["a b"])).stderr == "Invalid package specifier: a b"
             session = sandbox.session_id
-        async with AsyncSandbox(url) as after:  # the end of the with destroyed it
+        async with AsyncSandbox(server) as after:  # the end of the with destroyed it
             await after.create(session_id=session)
             assert (await after.exec("ls -A")).stdout == ""
 
     asyncio.run(main())
 
 
-def test_c5_calls_without_a_session(url: str) -> None:
+def test_c5_calls_without_a_session(server: str) -> None:
     async def main() -> None:
-        async with AsyncSandbox(url) as sandbox:
+        async with AsyncSandbox(server) as sandbox:
             calls: list[Callable[[], Awaitable[object]]] = [
                 lambda: sandbox.exec("true"),
                 lambda: sandbox.write_file("f", ""),
@@ -54,9 +53,9 @@ def test_c5_calls_without_a_session(url: str) -> None:
     asyncio.run(main())
 
 
-def test_c6_run_python_removes_its_file_when_it_is_cancelled(url: str) -> None:
+def test_c6_run_python_removes_its_file_when_it_is_cancelled(server: str) -> None:
     async def main() -> None:
-        async with AsyncSandbox(url) as sandbox:
+        async with AsyncSandbox(server) as sandbox:
             await sandbox.create()
             running = asyncio.create_task(sandbox.run_python("import time; open('begun', 'w'); time.sleep(600)", timeout=900))
             while not (await sandbox.exec("cat begun")).exit_code == 0:
@@ -69,9 +68,9 @@ def test_c6_run_python_removes_its_file_when_it_is_cancelled(url: str) -> None:
     asyncio.run(asyncio.wait_for(main(), 120))
 
 
-def test_many_at_once(url: str) -> None:
+def test_many_at_once(server: str) -> None:
     async def main() -> None:
-        async with AsyncSandbox(url) as sandbox:
+        async with AsyncSandbox(server) as sandbox:
             await sandbox.create()
             results = await asyncio.gather(*(sandbox.exec(f"echo {n}") for n in range(20)))
             assert [r.stdout for r in results] == [f"{n}\n" for n in range(20)]

@@ -8,23 +8,22 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agentbox import errors
-from agentbox.rpc import AsyncSandbox, Sandbox
+from agentbox import AsyncSandbox, Sandbox, errors
 from agentbox.rpc._session import SCRIPT
 
 NO_SESSION = "No active session. Call create() first."
 
 
 @pytest.fixture
-def sandbox(url: str) -> Iterator[Sandbox]:
+def sandbox(server: str) -> Iterator[Sandbox]:
     """A sandbox with a session."""
-    with Sandbox(url) as made:
+    with Sandbox(server) as made:
         made.create()
         yield made
 
 
-def test_life(url: str) -> None:
-    with Sandbox(url) as sandbox:
+def test_life(server: str) -> None:
+    with Sandbox(server) as sandbox:
         assert (sandbox.session_id, sandbox.allowed_hosts, sandbox.network_enabled) == (None, [], False)
         assert sandbox.destroy() is False
         info = sandbox.create()
@@ -32,15 +31,15 @@ def test_life(url: str) -> None:
         assert "pypi.org" in sandbox.allowed_hosts and sandbox.network_enabled
         sandbox.allowed_hosts.clear()  # a copy
         assert sandbox.allowed_hosts
-        with Sandbox(url) as same:
+        with Sandbox(server) as same:
             assert same.create(session_id=info.session_id).container_id == info.container_id
         assert sandbox.exec("true").stderr == "Session not found"  # the second with ended it
         assert sandbox.destroy() is False  # it is gone
         assert sandbox.session_id is None
 
 
-def test_create_options(url: str) -> None:
-    with Sandbox(url) as sandbox:
+def test_create_options(server: str) -> None:
+    with Sandbox(server) as sandbox:
         info = sandbox.create("python-options", tenant_id="acme", allowed_hosts=["example.com", "*.example.org"])
         assert (info.session_id, info.tenant_id) == ("python-options", "acme")
         assert sandbox.allowed_hosts == ["example.com", "*.example.org"]
@@ -93,8 +92,8 @@ def test_files(sandbox: Sandbox) -> None:
         assert str(raised.value) == text
 
 
-def test_c5_calls_without_a_session(url: str) -> None:
-    with Sandbox(url) as sandbox:
+def test_c5_calls_without_a_session(server: str) -> None:
+    with Sandbox(server) as sandbox:
         calls: list[Callable[[], object]] = [
             lambda: sandbox.exec("true"),
             lambda: sandbox.exec_stream("true"),
@@ -120,15 +119,15 @@ def test_c6_run_python_removes_its_file(sandbox: Sandbox) -> None:
     assert sandbox.run_python(f"import os; os.remove({SCRIPT!r}); os.mkdir({SCRIPT!r}); print(1)").stdout == "1\n"
 
 
-def test_c6_run_python_tells_of_a_session_that_is_gone(sandbox: Sandbox, url: str) -> None:
-    with Sandbox(url) as other:
+def test_c6_run_python_tells_of_a_session_that_is_gone(sandbox: Sandbox, server: str) -> None:
+    with Sandbox(server) as other:
         other.create(session_id=sandbox.session_id)
     with pytest.raises(errors.NotFound, match="^Failed to write file: Session not found$"):
         sandbox.run_python("print(1)")
 
 
-def test_c7_pip_install_names_the_missing_hosts(url: str) -> None:
-    with Sandbox(url) as sandbox:
+def test_c7_pip_install_names_the_missing_hosts(server: str) -> None:
+    with Sandbox(server) as sandbox:
         for hosts, missing in (
             (["example.com"], "pypi.org, files.pythonhosted.org"),
             (["pypi.org"], "files.pythonhosted.org"),
@@ -169,11 +168,11 @@ def test_addresses() -> None:
             Sandbox(wrong)
 
 
-def test_key(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys that are asked for must be right; one that is given goes before the environment's."""
     monkeypatch.setenv("AGENTBOX_API_KEY", "abx_" + "0" * 40)
     for key in (None, "abx_" + "1" * 40):
-        with Sandbox(url, api_key=key) as sandbox:
+        with Sandbox(server, api_key=key) as sandbox:
             try:
                 sandbox.create()
             except errors.Unauthenticated:

@@ -10,7 +10,7 @@ from typing import Any
 from agentbox._async.box import PAGE, AsyncBox
 from agentbox._async.http import AsyncHTTP
 from agentbox._async.manage import AsyncImages, AsyncKeys, AsyncSecrets, AsyncVolumes
-from agentbox._wire import Duration, NetworkWish, Size, get, given, mounts_of, network_of, new_key, path_of, ports_of, post, settings
+from agentbox._wire import Duration, NetworkWish, Size, get, given, key_of, mounts_of, network_of, path_of, ports_of, post, settings
 from agentbox.models import AuditRecord, Mount, NetworkState, OnIdle, OwnedNetworkRequest, PublishedPort, Sandbox, Version
 
 
@@ -139,7 +139,7 @@ class AsyncClient:
             secrets=secrets,
             tenant_id=tenant_id,
         )
-        request = post("/sandboxes", body, key=idempotency_key or new_key(), patience=None)
+        request = post("/sandboxes", body, key=key_of(idempotency_key), patience=None)
         return AsyncBox(self._http, await self._http.record(Sandbox, request), keep=keep)
 
     async def get(self, id: str) -> AsyncBox:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from agentbox import _aio, errors
 from agentbox._async.http import AsyncHTTP
 from agentbox._decode import decode
-from agentbox._local import LocalPath, Progress, Source, pack, replayable, size_of
+from agentbox._local import LocalPath, Progress, Source, pack, size_of
 from agentbox._unpack import unpack
 from agentbox._wire import Duration, Request, get, given, path_of, post, seconds
 from agentbox.models import Change, Copied, File, Found, FoundLines
@@ -170,7 +170,7 @@ class AsyncFiles:
         await self._send(self._path("archive"), {"path": path, "user": user}, GZIP if gzip else TAR, archive, progress)
 
     async def _send(
-        self, path: str, params: dict[str, object], kind: str, data: Source | AsyncIterable[bytes], progress: Progress | None
+        self, path: str, params: Mapping[str, object], kind: str, data: Source | AsyncIterable[bytes], progress: Progress | None
     ) -> None:
         await self._http.call(upload(path, params, kind, data, progress))
 
@@ -315,7 +315,7 @@ def archive_headers(gzip: bool) -> dict[str, str]:
 
 
 def upload(
-    path: str, params: dict[str, object], kind: str, data: Source | AsyncIterable[bytes], progress: Progress | None
+    path: str, params: Mapping[str, object], kind: str, data: Source | AsyncIterable[bytes], progress: Progress | None
 ) -> Request:
     """A PUT of bytes that are not held as a whole."""
     total = size_of(data)

@@ -132,7 +132,7 @@ class AsyncHTTP:
 
     async def socket(self, path: str, params: dict[str, Any]) -> _aio.Socket:
         """Opens a WebSocket."""
-        query = httpx.QueryParams(get(path, **params).query())
+        query = get(path, **params).query()
         return await _aio.Socket.open(self.settings, f"{PREFIX}{path}" + (f"?{query}" if query else ""))
 
 

@@ -12,7 +12,7 @@ import httpx
 from agentbox import _aio, errors
 from agentbox._async.http import AsyncHTTP, read_events
 from agentbox._events import Follow
-from agentbox._local import Progress, Source, replayable
+from agentbox._local import Progress, Source
 from agentbox._wire import SILENCE, Duration, Request, get, path_of, post, seconds
 from agentbox.models import Exec, ExecEnd, ExecResult, StreamEvent
 

@@ -14,7 +14,7 @@ from agentbox._sync.process import Process, Stream
 from agentbox._sync.terminal import Connection, Forward, Terminal
 from agentbox._decode import decode
 from agentbox._events import Follow
-from agentbox._wire import Duration, NetworkWish, Request, Size, get, given, network_of, new_key, path_of, post, seconds
+from agentbox._wire import Duration, NetworkWish, Request, Size, get, given, key_of, network_of, path_of, post, seconds
 from agentbox.models import (
     ConnectionRecord,
     Event,
@@ -174,9 +174,10 @@ class Box:
         ``max_output`` is how much of each stream is kept, by default 10 MB. With
         ``session`` it runs in that shell, see :attr:`sessions`.
 
-        The request has a key, so it is done once even if the connection breaks and it is
-        sent again. Of an answer that is sent again at most 64 KiB of output are left, and
-        ``truncated`` tells.
+        The request has an ``idempotency_key``, so it is done once even if the connection
+        breaks and it is sent again. Of an answer that is sent again at most 64 KiB of output
+        are left, and ``truncated`` tells. An empty key is none: that saves the server some
+        milliseconds, and a broken connection is a :class:`~agentbox.ConnectionFailed`.
         """
         body = command_of(
             command,
@@ -193,7 +194,7 @@ class Box:
         request = post(
             self._path("execute"),
             body,
-            key=idempotency_key or new_key(),
+            key=key_of(idempotency_key),
             patience=None if limit is None else limit + self._http.settings.timeout,
             encoding="base64",
         )
@@ -236,7 +237,7 @@ class Box:
             detach=detach or None,
         )
         # A shell session goes with who follows it: there is nothing to take up again.
-        key = None if session else idempotency_key or new_key()
+        key = None if session else key_of(idempotency_key)
         request = post(self._path("execute", "stream"), body, key=key, encoding="base64")
         response = self._http.open_events(request)
         return Stream(self._http, self.id, response, Follow(), resumable=not session).begin()
@@ -271,7 +272,7 @@ class Box:
             detach=True,
         )
         answer = self._http.record(
-            ExecResult, post(self._path("execute"), body, key=idempotency_key or new_key(), patience=None, encoding="base64")
+            ExecResult, post(self._path("execute"), body, key=key_of(idempotency_key), patience=None, encoding="base64")
         )
         return self.process(answer.exec_id)
 
@@ -433,7 +434,7 @@ class Sessions:
 
     def create(self, name: str, *, idempotency_key: str | None = None) -> ShellSession:
         """Begins one."""
-        request = post(path_of("sandboxes", self._box, "sessions"), {"name": name}, key=idempotency_key or new_key())
+        request = post(path_of("sandboxes", self._box, "sessions"), {"name": name}, key=key_of(idempotency_key))
         return self._http.record(ShellSession, request)
 
     def list(self) -> Iterator[ShellSession]:

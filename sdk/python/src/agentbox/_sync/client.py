@@ -11,7 +11,7 @@ from typing import Any
 from agentbox._sync.box import PAGE, Box
 from agentbox._sync.http import HTTP
 from agentbox._sync.manage import Images, Keys, Secrets, Volumes
-from agentbox._wire import Duration, NetworkWish, Size, get, given, mounts_of, network_of, new_key, path_of, ports_of, post, settings
+from agentbox._wire import Duration, NetworkWish, Size, get, given, key_of, mounts_of, network_of, path_of, ports_of, post, settings
 from agentbox.models import AuditRecord, Mount, NetworkState, OnIdle, OwnedNetworkRequest, PublishedPort, Sandbox, Version
 
 
@@ -140,7 +140,7 @@ class Client:
             secrets=secrets,
             tenant_id=tenant_id,
         )
-        request = post("/sandboxes", body, key=idempotency_key or new_key(), patience=None)
+        request = post("/sandboxes", body, key=key_of(idempotency_key), patience=None)
         return Box(self._http, self._http.record(Sandbox, request), keep=keep)
 
     def get(self, id: str) -> Box:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from agentbox import _blocking, errors
 from agentbox._sync.http import HTTP
 from agentbox._decode import decode
-from agentbox._local import LocalPath, Progress, Source, pack, replayable, size_of
+from agentbox._local import LocalPath, Progress, Source, pack, size_of
 from agentbox._unpack import unpack
 from agentbox._wire import Duration, Request, get, given, path_of, post, seconds
 from agentbox.models import Change, Copied, File, Found, FoundLines
@@ -171,7 +171,7 @@ class Files:
         self._send(self._path("archive"), {"path": path, "user": user}, GZIP if gzip else TAR, archive, progress)
 
     def _send(
-        self, path: str, params: dict[str, object], kind: str, data: Source | Iterable[bytes], progress: Progress | None
+        self, path: str, params: Mapping[str, object], kind: str, data: Source | Iterable[bytes], progress: Progress | None
     ) -> None:
         self._http.call(upload(path, params, kind, data, progress))
 
@@ -316,7 +316,7 @@ def archive_headers(gzip: bool) -> dict[str, str]:
 
 
 def upload(
-    path: str, params: dict[str, object], kind: str, data: Source | Iterable[bytes], progress: Progress | None
+    path: str, params: Mapping[str, object], kind: str, data: Source | Iterable[bytes], progress: Progress | None
 ) -> Request:
     """A PUT of bytes that are not held as a whole."""
     total = size_of(data)

@@ -133,7 +133,7 @@ class HTTP:
 
     def socket(self, path: str, params: dict[str, Any]) -> _blocking.Socket:
         """Opens a WebSocket."""
-        query = httpx.QueryParams(get(path, **params).query())
+        query = get(path, **params).query()
         return _blocking.Socket.open(self.settings, f"{PREFIX}{path}" + (f"?{query}" if query else ""))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from agentbox._sync.files import GZIP, TAR, archive_headers, upload
 from agentbox._sync.http import HTTP
 from agentbox._local import Progress, Source
-from agentbox._wire import Request, Size, get, given, new_key, path_of, post
+from agentbox._wire import Request, Size, get, given, key_of, path_of, post
 from agentbox.models import Image, Key, NewKey, Secret, Volume
 
 PAGE = {"limit": 1000}
@@ -22,7 +22,7 @@ class Volumes:
 
     def create(self, name: str, *, size: Size | None = None, idempotency_key: str | None = None) -> Volume:
         """Makes a volume. One sandbox has it to write, or any number to read."""
-        request = post("/volumes", given(name=name, size=size), key=idempotency_key or new_key(), patience=None)
+        request = post("/volumes", given(name=name, size=size), key=key_of(idempotency_key), patience=None)
         return self._http.record(Volume, request)
 
     def get(self, name: str) -> Volume:
@@ -69,7 +69,7 @@ class Images:
     def pull(self, reference: str, *, platform: str | None = None, idempotency_key: str | None = None) -> Image:
         """Fetches an image, ``[REGISTRY/]REPOSITORY[:TAG][@DIGEST]``, and waits until it is there. Needs an admin's key."""
         body = given(reference=reference, platform=platform)
-        return self._http.record(Image, post("/images/pull", body, key=idempotency_key or new_key(), patience=None))
+        return self._http.record(Image, post("/images/pull", body, key=key_of(idempotency_key), patience=None))
 
     def remove(self, ref: str) -> None:
         """Removes an image that no sandbox uses. Needs an admin's key."""

@@ -13,7 +13,7 @@ import httpx
 from agentbox import _blocking, errors
 from agentbox._sync.http import HTTP, read_events
 from agentbox._events import Follow
-from agentbox._local import Progress, Source, replayable
+from agentbox._local import Progress, Source
 from agentbox._wire import SILENCE, Duration, Request, get, path_of, post, seconds
 from agentbox.models import Exec, ExecEnd, ExecResult, StreamEvent
 
