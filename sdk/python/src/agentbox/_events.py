@@ -48,7 +48,8 @@ class Decoder:
     """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._parts: list[bytes] = []  # of a line that is not whole
+        self._parts_size = 0
         self._begun = False
         self._after_cr = False
         self._name = ""
@@ -67,18 +68,20 @@ class Decoder:
         if self._after_cr and chunk:
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")
-        self._rest += chunk
         begin = 0
-        for end in _LINE_END.finditer(self._rest):
-            line = self._rest[begin : end.start()]
+        for end in _LINE_END.finditer(chunk):
+            line = b"".join([*self._parts, chunk[begin : end.start()]])
             begin = end.end()
-            self._after_cr = begin == len(self._rest) and end[0] == b"\r"
+            self._parts, self._parts_size = [], 0
+            self._after_cr = begin == len(chunk) and end[0] == b"\r"
             if not self._begun:
                 self._begun = True
                 line = line.removeprefix(b"\xef\xbb\xbf")
             yield line.decode(errors="replace")
-        self._rest = self._rest[begin:]
-        self._bound(len(self._rest))
+        if begin < len(chunk):
+            self._parts.append(chunk[begin:])
+            self._parts_size += len(chunk) - begin
+            self._bound(self._parts_size)
 
     def _bound(self, more: int) -> None:
         if self._size + more > MOST_EVENT:
@@ -92,8 +95,8 @@ class Decoder:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "data":
-            self._bound(len(value))
-            self._size += len(value)
+            self._size += len(value) + 1
+            self._bound(0)
             self._data.append(value)
         elif name == "event":
             self._name = value

@@ -342,6 +342,8 @@ class Tries:
             return None
         if isinstance(error, errors.ConnectionFailed) and not error.sent:
             pass
+        elif request.body is not None:
+            return None  # nobody knows how much of it was taken
         elif isinstance(error, errors.RateLimited):
             if error.code != "rate_limited":  # a quota: it needs something else to end
                 return None
