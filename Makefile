@@ -77,14 +77,19 @@ cross: ## Compile for linux/arm64 and, client only, for darwin
 	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/agentbox
 
 .PHONY: proto
-proto: ## Generate internal/gen from proto/ (needs protobuf-compiler)
+proto: ## Generate internal/gen and the stubs of sdk/python from proto/ (needs protobuf-compiler)
 	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/v2/cmd/protoc-gen-connect-go
 	PATH="$(CURDIR)/bin:$$PATH" protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/*.proto
 	PATH="$(CURDIR)/bin:$$PATH" protoc -I proto $(foreach p,go connect-go,--$(p)_out=. --$(p)_opt=module=agentbox,Msandbox/v1/sandbox.proto='agentbox/internal/gen/sandbox/v1;sandboxv1') proto/sandbox/v1/*.proto proto/grpc/health/v1/*.proto
+	scripts/proto/python.sh
 
 .PHONY: reference
 reference: ## Write docs/CONFIG.md and docs/openapi.json anew, after a change of what they say
 	go test ./internal/config ./internal/server/rest -run IsCurrent -update
+
+.PHONY: example-python
+example-python: ## Run the Python example of gRPC with the server at localhost:50051 (bin/agentbox serve --no-auth)
+	scripts/example.sh
 
 .PHONY: clean
 clean: ## Remove what was built
@@ -119,6 +124,10 @@ chaos: build ## Kill the server and what runs at random moments, and at each fai
 .PHONY: test-api
 test-api: build ## Requests made from the OpenAPI document, sent to a real server (CASES=10000)
 	scripts/api.sh $${CASES:-10000}
+
+.PHONY: test-recipes
+test-recipes: build ## The recipes for agent frameworks, with a model that plays a script (installs the frameworks)
+	scripts/recipes.sh
 
 .PHONY: test-cgroup2
 test-cgroup2: build ## On a host with cgroup v2: limits as root and as an ordinary user, project quotas

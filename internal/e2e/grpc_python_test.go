@@ -31,7 +31,7 @@ func TestC3PythonExample(t *testing.T) {
 	project := filepath.Join("..", "..", "sdk", "python")
 	python := installPython(t, pythonWheels(t, filepath.Join(project, "pyproject.toml")), project, dir)
 	t.Run("TLS", func(t *testing.T) { sandboxByTLS(t, python) })
-	program, err := os.ReadFile(filepath.Join(project, "examples", "grpc_stubs.py"))
+	program, err := os.ReadFile(filepath.Join(project, "examples", "sandbox_v1", "example.py"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,6 +57,7 @@ def address(base_url: str, api_key: str | None, ca_file: str | os.PathLike[str] 
     if url.hostname in _LOOPBACK:
         options += (("grpc.enable_http_proxy", 0),)  # a proxy knows another loopback
     key = os.environ.get("AGENTBOX_API_KEY", "") if api_key is None else api_key
+    ca_file = ca_file or os.environ.get("AGENTBOX_CACERT")
     return Address(
         target=f"{host}:{url.port or (443 if secure else 80)}",
         secure=secure,

@@ -20,9 +20,10 @@ Answer = TypeVar("Answer")
 class Sandbox(_session.Session):
     """A sandbox by gRPC: one session, its commands and its texts.
 
-    ``base_url`` is ``http://HOST:PORT``, or ``https://`` for TLS; ``ca_file`` has the
-    certificates that are trusted then, instead of the usual ones. ``api_key`` is
-    ``AGENTBOX_API_KEY`` unless it is given; a server with ``--no-auth`` needs none.
+    ``base_url`` is ``http://HOST:PORT``, or ``https://`` for TLS; ``ca_file``, or
+    ``AGENTBOX_CACERT``, has the certificates that are trusted then, instead of the usual
+    ones. ``api_key`` is ``AGENTBOX_API_KEY`` unless it is given; a server with
+    ``--no-auth`` needs none.
 
     Used as a context manager it destroys its session at the end, and closes its
     connection::
