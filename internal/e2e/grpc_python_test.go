@@ -51,7 +51,7 @@ func TestC3PythonExample(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return command(t, "", "env", "GRPC_VERBOSITY=ERROR", python, path)
+		return command(t, "", "env", "GRPC_VERBOSITY=NONE", python, path)
 	}
 	want := regexp.MustCompile(`^session [0-9a-f-]{36}
 container [0-9a-f]{12}
@@ -95,7 +95,7 @@ try:
 except ConnectionFailed as e:
     print("certificate" in str(e).lower())
 `
-	if got := command(t, "", python, "-c", program, d.URL, d.Key, ca.File); !strings.HasSuffix(got, "by TLS\nTrue\n") {
+	if got := command(t, "", "env", "GRPC_VERBOSITY=NONE", python, "-c", program, d.URL, d.Key, ca.File); !strings.HasSuffix(got, "by TLS\nTrue\n") {
 		t.Errorf("the program says %q", got)
 	}
 }
