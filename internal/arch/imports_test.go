@@ -96,7 +96,9 @@ var layers = []struct {
 	{"agentbox/internal/wire", []string{"agentbox/internal/...", "golang.org/x/sync/errgroup"}},
 	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "github.com/coder/websocket", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/manual", []string{"agentbox/internal/cli", "github.com/spf13/cobra/..."}},
 	{"agentbox/internal/bench", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/manual", []string{"agentbox/internal/cli", "github.com/spf13/cobra", "github.com/spf13/cobra/doc"}},
 	{"agentbox/internal/arch", nil},
 }
 
