@@ -65,6 +65,8 @@ def test_stream(sandbox: Sandbox) -> None:
 def test_stream_is_live_and_ends_with_its_reader(sandbox: Sandbox) -> None:
     stream = sandbox.exec_stream("echo first; sleep 600; echo never")
     assert next(stream).data == "first\n"  # before the command's end
+    while sandbox.exec("pgrep -x sleep").exit_code != 0:
+        pass  # not yet
     stream.close()  # type: ignore[attr-defined]  # a generator
     limit = time.monotonic() + 30
     while sandbox.exec("pgrep -x sleep").exit_code == 0:
