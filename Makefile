@@ -82,6 +82,7 @@ proto: ## Generate code from proto/: internal/gen, and the stubs of sdk/ (needs 
 	export PATH="$(CURDIR)/bin:$$PATH"
 	protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/*.proto
 	protoc -I proto $(call go_stubs,agentbox,internal/gen) proto/sandbox/v1/*.proto proto/grpc/health/v1/*.proto
+	scripts/proto/python.sh
 	cd sdk/go && protoc -I ../../proto $(call go_stubs,agentbox/sdk/go,) ../../proto/sandbox/v1/*.proto
 
 # go_stubs MODULE,DIRECTORY: messages and clients below a directory of a module.
@@ -104,6 +105,10 @@ sync: ## Install what the project and its clients depend on: Debian packages, Go
 	go mod download
 	go -C sdk/go mod download
 	npm --prefix sdk/typescript ci
+
+.PHONY: example-python
+example-python: ## Run the Python example of gRPC with the server at localhost:50051 (bin/agentbox serve --no-auth)
+	scripts/example.sh
 
 .PHONY: build-sandbox
 build-sandbox: build ## Make the default image of sandboxes, which sessions of gRPC have, too
@@ -213,6 +218,10 @@ chaos: build ## Kill the server and what runs at random moments, and at each fai
 .PHONY: test-api
 test-api: build ## Requests made from the OpenAPI document, sent to a real server (CASES=10000)
 	scripts/api.sh $${CASES:-10000}
+
+.PHONY: test-recipes
+test-recipes: build ## The recipes for agent frameworks, with a model that plays a script (installs the frameworks)
+	scripts/recipes.sh
 
 .PHONY: test-cgroup2
 test-cgroup2: build ## On a host with cgroup v2: limits as root and as an ordinary user, project quotas
