@@ -120,6 +120,23 @@ build-ts: ## Build the client in TypeScript
 	npm ci
 	npm run build
 
+.PHONY: build-python
+build-python: ## Build the client in Python: a wheel in dist/python
+	python3 -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist/python sdk/python
+
+.PHONY: test-ts
+test-ts: build ## Build, pack and install the client in TypeScript; run its examples and tests, also in a browser
+	$(CLIENT_TESTS) -run TypeScript ./internal/e2e
+
+.PHONY: test-python
+test-python: build ## Build the client in Python, install it in an empty environment and run its tests and examples there
+	$(CLIENT_TESTS) -run 'TestPythonClient|_Python$$' ./internal/e2e
+
+# Tests of clients, each with servers of their own and the images of make test.
+CLIENT_TESTS = . scripts/env.sh; export AGENTBOX_TEST_DIR=$${AGENTBOX_TEST_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/agentbox-test}; \
+	bin/agentbox --data-dir "$$AGENTBOX_TEST_DIR" images build small $${MIRROR:+--mirror "$$MIRROR"}; \
+	AGENTBOX_BIN=$(CURDIR)/bin/agentbox AGENTBOX_ENGINE=$(CURDIR)/bin/agentbox-engine AGENTBOX_GUEST=$(CURDIR)/bin/agentbox-guest AGENTBOX_TEST_STRICT=1 go test -count=1 -timeout 20m -v
+
 .PHONY: dev
 dev: build ## A server for development: no keys, loopback, storage of tenants below ./data/tenants (LISTEN=127.0.0.1:9000)
 	exec scripts/dev.sh

@@ -43,7 +43,7 @@ var layers = []struct {
 	{"agentbox/internal/telemetry", []string{"agentbox/internal/sandbox", "github.com/prometheus/client_golang/prometheus/...", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/auth", []string{"agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/peercred", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/audit", []string{"agentbox/internal/sandbox"}},
-	{"agentbox/internal/egress/policy", []string{"agentbox/internal/sandbox", "golang.org/x/net/idna", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/egress/policy", []string{"agentbox/internal/sandbox", "golang.org/x/net/idna", "golang.org/x/text/unicode/norm", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/packages", []string{"agentbox/internal/sandbox", "agentbox/internal/egress/policy", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/egress/dial", []string{"agentbox/internal/egress/policy", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/egress/token/tokentest", nil},

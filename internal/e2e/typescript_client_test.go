@@ -120,7 +120,7 @@ func runTypeScriptClient(t *testing.T) *typescriptRun {
 	open := StartDaemon(t, "--no-auth", "--allow-origin", origin)
 	keyed := StartDaemon(t, "--allow-origin", origin)
 	closed := StartDaemon(t, "--no-auth")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	source := filepath.Join(tree, "sdk", "typescript")
 	tests, err := filepath.Glob(filepath.Join(source, "test", "*.test.mjs"))

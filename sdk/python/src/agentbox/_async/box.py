@@ -212,6 +212,8 @@ class AsyncBox:
         max_output: Size | None = None,
         session: str | None = None,
         tty: bool = False,
+        cols: int | None = None,
+        rows: int | None = None,
         detach: bool = False,
         on_disconnect: OnDisconnect | None = None,
         idempotency_key: str | None = None,
@@ -219,7 +221,8 @@ class AsyncBox:
         """Runs a command and gives its output as it comes; see :class:`AsyncStream`.
 
         With ``open_stdin`` its input stays open for ``stream.process().write(…)``. With
-        ``detach`` it runs on when nobody follows it.
+        ``detach`` it runs on when nobody follows it. With ``tty`` it has a terminal, and
+        stderr is part of stdout.
         """
         body = command_of(
             command,
@@ -233,6 +236,8 @@ class AsyncBox:
             stdin=stdin,
             open_stdin=open_stdin or None,
             tty=tty or None,
+            cols=cols,
+            rows=rows,
             detach=detach or None,
         )
         # A shell session goes with who follows it: there is nothing to take up again.
@@ -253,6 +258,8 @@ class AsyncBox:
         timeout: Duration | None = None,
         max_output: Size | None = None,
         tty: bool = False,
+        cols: int | None = None,
+        rows: int | None = None,
         on_disconnect: OnDisconnect | None = None,
         idempotency_key: str | None = None,
     ) -> AsyncProcess:
@@ -268,6 +275,8 @@ class AsyncBox:
             stdin=stdin,
             open_stdin=open_stdin or None,
             tty=tty or None,
+            cols=cols,
+            rows=rows,
             detach=True,
         )
         answer = await self._http.record(

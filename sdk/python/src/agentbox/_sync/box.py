@@ -213,6 +213,8 @@ class Box:
         max_output: Size | None = None,
         session: str | None = None,
         tty: bool = False,
+        cols: int | None = None,
+        rows: int | None = None,
         detach: bool = False,
         on_disconnect: OnDisconnect | None = None,
         idempotency_key: str | None = None,
@@ -220,7 +222,8 @@ class Box:
         """Runs a command and gives its output as it comes; see :class:`Stream`.
 
         With ``open_stdin`` its input stays open for ``stream.process().write(…)``. With
-        ``detach`` it runs on when nobody follows it.
+        ``detach`` it runs on when nobody follows it. With ``tty`` it has a terminal, and
+        stderr is part of stdout.
         """
         body = command_of(
             command,
@@ -234,6 +237,8 @@ class Box:
             stdin=stdin,
             open_stdin=open_stdin or None,
             tty=tty or None,
+            cols=cols,
+            rows=rows,
             detach=detach or None,
         )
         # A shell session goes with who follows it: there is nothing to take up again.
@@ -254,6 +259,8 @@ class Box:
         timeout: Duration | None = None,
         max_output: Size | None = None,
         tty: bool = False,
+        cols: int | None = None,
+        rows: int | None = None,
         on_disconnect: OnDisconnect | None = None,
         idempotency_key: str | None = None,
     ) -> Process:
@@ -269,6 +276,8 @@ class Box:
             stdin=stdin,
             open_stdin=open_stdin or None,
             tty=tty or None,
+            cols=cols,
+            rows=rows,
             detach=True,
         )
         answer = self._http.record(
