@@ -116,7 +116,8 @@ func runTypeScriptClient(t *testing.T) *typescriptRun {
 		Need(t, err == nil, program+": scripts/setup.sh --test installs it")
 	}
 	tree := typescriptTree(t)
-	origin := "http://127.0.0.1:" + freePort(t)
+	// The pages are served later, from an address of their own: others take ports of the usual one.
+	origin := "http://127.84.83.1:" + freePort(t)
 	open := StartDaemon(t, "--no-auth", "--allow-origin", origin)
 	keyed := StartDaemon(t, "--allow-origin", origin)
 	closed := StartDaemon(t, "--no-auth")
