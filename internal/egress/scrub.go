@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"agentbox/internal/pump"
 )
 
 // scrubber keeps texts out of a server's answer, in all spellings: each byte of
@@ -154,7 +156,7 @@ func (s *scrubber) reader(r io.Reader) io.Reader {
 	if s == nil {
 		return struct{ io.Reader }{r}
 	}
-	return &scrubReader{s: s, r: r, buf: make([]byte, bufferSize)}
+	return &scrubReader{s: s, r: r, buf: make([]byte, pump.Small)}
 }
 
 type scrubReader struct {
