@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"net"
 	"net/http"
 	"regexp"
@@ -150,45 +149,6 @@ func TestX12(t *testing.T) {
 	}
 }
 
-// TestX15_Sandboxes: a sandbox that was made at one door is listed and of use at the
-// other, by each of its ids.
-func TestX15_Sandboxes(t *testing.T) {
-	p := newProjects(t)
-	here, there := p.make(""), p.Create(`{"name":"dev"}`)
-	var shown struct {
-		ID, Label string
-		ShortID   string `json:"short_id"`
-	}
-	if err := json.Unmarshal([]byte(p.Send("GET", api+"/sandboxes/"+here.ID, "").Text), &shown); err != nil || shown.ID != here.Container {
-		t.Fatalf("%+v %v", shown, err)
-	}
-	for _, id := range []string{here.ID, shown.ID, shown.ShortID, shown.Label} {
-		if got := p.Sh(id, "pwd"); got != "/workspace\n" {
-			t.Errorf("%s at the native door: %q", id, got)
-		}
-	}
-	if got := p.Sandboxes(); len(got) != 2 {
-		t.Errorf("the native door lists %v", got)
-	}
-	if err := json.Unmarshal([]byte(p.Send("GET", api+"/sandboxes/dev", "").Text), &shown); err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range []string{"dev", shown.ID, shown.ShortID, shown.Label} {
-		var got project
-		if p.ok("GET", "/api/sandboxes/"+id, "", &got); got.Container != there.ID || got.Name != "dev" {
-			t.Errorf("%s: %+v", id, got)
-		}
-		if r := p.run(id, "echo", "hi"); r.Stdout != "hi\n" {
-			t.Errorf("%s: %+v", id, r)
-		}
-	}
-	var all []project
-	if p.ok("GET", "/api/sandboxes", "", &all); len(all) != 2 || all[1].ID != there.ShortID {
-		t.Errorf("this door lists %+v", all)
-	}
-	p.ok("DELETE", "/api/sandboxes/dev", "", nil)
-}
-
 // TestX17_Sandboxes: a new server has the sandboxes, their aliases, what runs in them,
 // and the settings.
 func TestX17_Sandboxes(t *testing.T) {
@@ -242,38 +202,6 @@ func TestX20_Sandboxes(t *testing.T) {
 	p.ok("POST", "/api/sandboxes/"+id+"/execute", `{"command":"echo $A | tr a b","env":{"A":"a"}}`, &r)
 	if r.Stdout != "b\n" {
 		t.Errorf("a line for the shell: %+v", r)
-	}
-}
-
-// TestX21_Sandboxes: of much output as much comes back as is kept, with a mark.
-func TestX21_Sandboxes(t *testing.T) {
-	p := newProjects(t)
-	r := p.run(p.make("").ID, "sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' x; echo err >&2")
-	if mark := "\n... [output truncated]"; r.Code != 0 || len(r.Stdout) != 10_000_000+len(mark) || !strings.HasSuffix(r.Stdout, "x"+mark) || r.Stderr != "err\n" {
-		t.Errorf("%d, %d bytes, %q", r.Code, len(r.Stdout), r.Stderr)
-	}
-}
-
-// TestX23_Sandboxes: a command ends when its sandbox is deleted, with the reason.
-func TestX23_Sandboxes(t *testing.T) {
-	p := newProjects(t)
-	sb := p.make("")
-	over := make(chan Answer, 1)
-	go func() {
-		a, _ := p.Try("POST", "/api/sandboxes/"+sb.ID+"/execute", strings.NewReader(`{"command":["sleep","1000"]}`)) // an error leaves it empty
-		over <- a
-	}()
-	Until(t, soon, "the command", func() bool {
-		return strings.Contains(p.Send("GET", api+"/sandboxes/"+sb.ID+"/execs", "").Text, "exec_id")
-	})
-	p.ok("DELETE", "/api/sandboxes/"+sb.ID, "", nil)
-	select {
-	case a := <-over:
-		if a.Code != 404 && a.Code != 409 || !strings.Contains(a.Text, `"detail":"`) {
-			t.Errorf("it ended with %v", a)
-		}
-	case <-time.After(soon + Slack()):
-		t.Error("it goes on")
 	}
 }
 

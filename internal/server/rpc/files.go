@@ -68,7 +68,7 @@ func appends(mode string) (yes, ok bool) {
 }
 
 func writeOptions(appending bool) client.WriteOptions {
-	return client.WriteOptions{Append: appending, Parents: true, Within: writable}
+	return client.WriteOptions{Append: appending, Atomic: !appending, Parents: true, Within: writable}
 }
 
 // WriteFile writes a text.

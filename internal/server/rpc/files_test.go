@@ -2,10 +2,12 @@ package rpc_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect/v2"
 
@@ -169,5 +171,48 @@ func TestTransfer(t *testing.T) {
 	}
 	if _, err := upload("x"); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("upload of nothing: %v", err)
+	}
+}
+
+// TestFS17_CutUpload: a file that is written anew changes when all of it is there: a
+// client that goes away in the middle leaves the old one and the link to
+// it, and nothing beside it.
+func TestFS17_CutUpload(t *testing.T) {
+	w := start(t)
+	c := w.client(w.acme)
+	id := w.session(c).GetSessionId()
+	w.exec(c, id, "mkdir d; echo old >d/f; chmod 600 d/f; ln -s d/f l")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	up, err := c.UploadFile(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		m := &sandboxv1.UploadFileRequest{Data: bytes.Repeat([]byte("x"), 1<<20)}
+		if i == 0 {
+			m.SessionId, m.Path = id, "l"
+		}
+		if err := up.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := func() string { return w.exec(c, id, "ls -A d; cat d/f").GetStdout() }
+	wait := func(what string, ok func() bool) {
+		t.Helper()
+		for begin := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
+			if time.Since(begin) > 20*time.Second {
+				t.Fatalf("%s: there are %q", what, files())
+			}
+		}
+	}
+	wait("the upload began", func() bool { return strings.Count(files(), "\n") == 3 })
+	cancel()
+	wait("the upload is over", func() bool { return files() == "f\nold\n" })
+	if failure := w.write(c, id, "l", "new", ""); failure != "" {
+		t.Fatal(failure)
+	}
+	if got := w.exec(c, id, "ls -A d; cat d/f; readlink l").GetStdout(); got != "f\nnewd/f\n" {
+		t.Errorf("after a whole one: %q", got)
 	}
 }
