@@ -69,25 +69,36 @@ func TestR18(t *testing.T) {
 }
 
 // TestR18_Remote: with remote access off, clients of other addresses are refused, on a
-// server that listens for them.
+// server that listens for them; nothing said changes nothing.
 func TestR18_Remote(t *testing.T) {
 	t.Parallel()
 	own := ownAddress(t)
-	d := &Daemon{t: t, Dir: DataDir(t), args: []string{"--listen", "0.0.0.0:0", "--autocoder-local-only"}, logs: &lockedBuffer{}}
+	d := &Daemon{t: t, Dir: DataDir(t), args: []string{"--listen", "0.0.0.0:0"}, logs: &lockedBuffer{}}
 	d.forTest(t)
-	_, port, err := net.SplitHostPort(strings.TrimPrefix(d.URL, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for host, want := range map[string]int{own: 403, "127.0.0.1": 200} {
-		d.URL = "http://" + net.JoinHostPort(host, port)
-		for _, path := range []string{"/api/sandboxes", "/health"} {
-			a := d.Admin().Send("GET", path, "", "X-Forwarded-For", "127.0.0.1")
-			if a.Code != want || want == 403 && a.Problem().Detail != "Localhost access only" {
-				t.Errorf("%s from %s: %v", path, host, a)
+	ask := func(want map[string]int) {
+		t.Helper()
+		_, port, err := net.SplitHostPort(strings.TrimPrefix(d.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for host, want := range want {
+			d.URL = "http://" + net.JoinHostPort(host, port)
+			for _, path := range []string{"/api/sandboxes", "/health"} {
+				a := d.Admin().Send("GET", path, "", "X-Forwarded-For", "127.0.0.1")
+				if a.Code != want || want == 403 && a.Problem().Detail != "Localhost access only" {
+					t.Errorf("%s from %s: %v", path, host, a)
+				}
 			}
 		}
 	}
+	ask(map[string]int{own: 200, "127.0.0.1": 200})
+	if code := d.Stop(); code != 0 {
+		t.Errorf("it ended with %d", code)
+	}
+	if err := d.StartWith("AUTOCODER_ALLOW_REMOTE=0"); err != nil {
+		t.Fatal(err)
+	}
+	ask(map[string]int{own: 403, "127.0.0.1": 200})
 }
 
 // ownAddress is one of this machine that is not its loopback's.

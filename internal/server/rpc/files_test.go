@@ -216,3 +216,40 @@ func TestFS17_CutUpload(t *testing.T) {
 		t.Errorf("after a whole one: %q", got)
 	}
 }
+
+// TestX23UploadEnds: an upload into a session that goes ends at once with a reason, and
+// not when its client has sent enough.
+func TestX23UploadEnds(t *testing.T) {
+	w := start(t)
+	c := w.client(w.acme)
+	id := w.session(c).GetSessionId()
+	up, err := c.UploadFile(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func() error {
+		return up.Send(&sandboxv1.UploadFileRequest{SessionId: id, Path: "f", Mode: "a", Data: []byte("x")})
+	}
+	if err := send(); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	for !strings.Contains(w.exec(c, id, "ls").GetStdout(), "f") {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal("it does not begin")
+		}
+	}
+	if a, err := c.DestroySession(t.Context(), &sandboxv1.DestroySessionRequest{SessionId: id}); err != nil || !a.GetSuccess() {
+		t.Fatalf("%v, %v", a, err)
+	}
+	for err == nil && time.Since(begin) < 20*time.Second {
+		time.Sleep(5 * time.Millisecond)
+		err = send()
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatalf("it goes on: %v", err)
+	}
+	if _, err := up.CloseAndReceive(); err == nil || !strings.Contains("not_found: Session not found, failed_precondition: Sandbox is not running", err.Error()) { // the latter while it goes
+		t.Errorf("it ended with %v", err)
+	}
+}
