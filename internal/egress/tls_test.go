@@ -178,6 +178,15 @@ func TestB149_OtherPorts(t *testing.T) {
 	if resp, _ := d.dial().ask("CONNECT allowed.test:2224 HTTP/1.1\r\n\r\n"); resp.StatusCode != 403 {
 		t.Errorf("port 2224: %s", resp.Status)
 	}
+	// Servers that skip what stands before a request would take these for requests
+	// of any host.
+	for _, before := range []string{" ", "\t", "\r\n ", "\v\f"} {
+		p := d.tunnel("allowed.test:2223")
+		p.send("%sGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", before)
+		if resp, _ := p.answer("GET"); resp.StatusCode != 400 {
+			t.Errorf("a request behind %q: %s", before, resp.Status)
+		}
+	}
 }
 
 // TestHostInTunnels: plain HTTP in a tunnel must be for the host of the tunnel,

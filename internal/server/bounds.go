@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,7 @@ type body struct {
 	control *http.ResponseController
 	timeout time.Duration
 	rolling bool         // the timeout is for each read, not for all
+	until   time.Time    // the deadline
 	ended   atomic.Bool  // a deadline would now be that of the client's presence
 	over    func() error // why nothing is read any more
 	useless atomic.Bool  // nothing takes it any more
@@ -103,8 +105,18 @@ func (b *body) endWith(ctx context.Context) (done func()) {
 	}
 }
 
+// slack is the part of the timeout by which a deadline may be late. With HTTP/2 a new
+// one goes through the goroutine that serves the connection, so not each read sets one.
+const slack = 8
+
+// extend gives the sender the timeout from now on.
 func (b *body) extend() {
-	_ = b.control.SetReadDeadline(time.Now().Add(b.timeout)) // fails on a broken connection, as the read will
+	now := time.Now()
+	if b.until.Sub(now) >= b.timeout {
+		return
+	}
+	b.until = now.Add(b.timeout + b.timeout/slack)
+	_ = b.control.SetReadDeadline(b.until) // fails on a broken connection, as the read will
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -174,6 +186,11 @@ type answer struct {
 	bytes   int64
 	metrics *Metrics
 	stream  string // its kind; empty: it is none
+
+	mu    sync.Mutex
+	due   time.Time // when the write that is on its way must be done; zero: none is
+	timer *time.Timer
+	armed bool // the timer looks
 }
 
 func newAnswer(w http.ResponseWriter, timeout time.Duration, m *Metrics) *answer {
@@ -188,22 +205,63 @@ func (a *answer) opened(kind string) {
 	}
 }
 
+// done is called when nobody writes any more.
 func (a *answer) done() {
 	if a.stream != "" {
 		a.metrics.streams.WithLabelValues(a.stream).Dec()
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.timer != nil {
+		a.timer.Stop()
+	}
 }
 
-// extend is called before anything is sent: the deadline is for one write, and
-// an answer may pause as long as it likes between two.
+// extend gives the receiver its time for what the server sends on its own, when the
+// handler has ended.
 func (a *answer) extend() {
 	_ = a.control.SetWriteDeadline(time.Now().Add(a.timeout)) // fails on a broken connection, as the write will
 }
 
-// rest takes the deadline back when the write is done. HTTP/2 would end a stream at
-// that time, whether something is written or not.
-func (a *answer) rest() {
-	_ = a.control.SetWriteDeadline(time.Time{}) // fails on a broken connection, as the next write will
+// begin gives the receiver its time for one write: an answer may pause as long as it
+// likes between two. That is no deadline of the connection, because with HTTP/2 it would
+// end the stream at that time, whether something is written or not, and to set one
+// and take it back costs as much as the write.
+func (a *answer) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.due = time.Now().Add(a.timeout)
+	switch {
+	case a.armed:
+		return // it looks again, if need be
+	case a.timer == nil:
+		a.timer = time.AfterFunc(a.timeout, a.look)
+	default:
+		a.timer.Reset(a.timeout)
+	}
+	a.armed = true
+}
+
+// end is called when the write is done.
+func (a *answer) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.due = time.Time{}
+}
+
+// look breaks a write off whose time is over.
+func (a *answer) look() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	left := time.Until(a.due)
+	switch {
+	case a.due.IsZero():
+		a.armed = false
+	case left > 0:
+		a.timer.Reset(left)
+	default:
+		_ = a.control.SetWriteDeadline(time.Unix(1, 0)) // fails on a broken connection, as the write does
+	}
 }
 
 func (a *answer) WriteHeader(status int) {
@@ -217,8 +275,8 @@ func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
-	a.extend()
-	defer a.rest()
+	a.begin()
+	defer a.end()
 	n, err := a.ResponseWriter.Write(p)
 	a.bytes += int64(n)
 	a.metrics.sent.Add(float64(n))
@@ -233,8 +291,8 @@ func (a *answer) FlushError() error {
 	if a.Header().Get("Content-Type") == "text/event-stream" {
 		a.opened(streamEvents)
 	}
-	a.extend()
-	defer a.rest()
+	a.begin()
+	defer a.end()
 	return a.control.Flush()
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"agentbox/internal/auth"
 	"agentbox/internal/server"
 )
 
@@ -36,7 +37,10 @@ const maxMessage = 1 << 20
 
 // accept opens the WebSocket. When it can't, it has answered.
 func accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // the gate has checked the origin
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		InsecureSkipVerify: true, // the gate has checked the origin
+		Subprotocols:       []string{auth.WebSocketProtocol},
+	})
 	if err != nil {
 		server.LogError(r.Context(), err)
 		return nil, err

@@ -123,6 +123,25 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+// TestWebSocketKey: a page, which can't set headers, brings its key as a subprotocol, and
+// hears the other one; what it offers besides makes no difference.
+func TestWebSocketKey(t *testing.T) {
+	w := start(t)
+	url := "ws" + strings.TrimPrefix(w.url, "http") + w.box() + "/terminal?command=true"
+	for key, good := range map[string]bool{w.user: true, w.user + "0": false} {
+		ws, resp, err := websocket.Dial(t.Context(), url, &websocket.DialOptions{Subprotocols: []string{"agentbox", "other", "agentbox.key." + key}})
+		switch {
+		case !good && (err == nil || resp == nil || resp.StatusCode != http.StatusUnauthorized):
+			t.Errorf("with a wrong key: %v, %v", resp, err)
+		case good && (err != nil || ws.Subprotocol() != "agentbox"):
+			t.Errorf("with a key: %v, %v", resp, err)
+		}
+		if err == nil {
+			_ = ws.CloseNow()
+		}
+	}
+}
+
 // TestTerminalComeBack: a client that lost its connection goes on where it was.
 func TestTerminalComeBack(t *testing.T) {
 	w := start(t)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -252,4 +254,49 @@ func TestX23UploadEnds(t *testing.T) {
 	if _, err := up.CloseAndReceive(); err == nil || !strings.Contains("not_found: Session not found, failed_precondition: Sandbox is not running", err.Error()) { // the latter while it goes
 		t.Errorf("it ended with %v", err)
 	}
+}
+
+// TestTransfersAtOnce: files that come at the same time, in parts of many sizes, packed
+// and not, share no memory.
+func TestTransfersAtOnce(t *testing.T) {
+	w := start(t)
+	var clients []sandboxv1connect.SandboxServiceClient
+	for range 3 {
+		clients = append(clients, w.by("gRPC", w.acme), w.by("gzip", w.acme))
+	}
+	id := w.session(clients[0]).GetSessionId()
+	var all sync.WaitGroup
+	for i, c := range clients {
+		all.Go(func() {
+			var want []byte
+			up, err := c.UploadFile(t.Context())
+			for part := 1; part <= 1<<20 && err == nil; part *= 2 {
+				data := bytes.Repeat([]byte{byte(i), byte(part >> 12)}, part)
+				want = append(want, data...)
+				err = up.Send(&sandboxv1.UploadFileRequest{SessionId: id, Path: fmt.Sprint("at-once-", i), Data: data})
+			}
+			if err == nil {
+				_, err = up.CloseAndReceive()
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			down, err := c.DownloadFile(t.Context(), &sandboxv1.DownloadFileRequest{SessionId: id, Path: fmt.Sprint("at-once-", i)})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer down.Close()
+			var got []byte
+			m, err := down.Receive()
+			for ; err == nil; m, err = down.Receive() {
+				got = append(got, m.GetData()...)
+			}
+			if !errors.Is(err, io.EOF) || !bytes.Equal(got, want) {
+				t.Errorf("file %d came back otherwise: %d bytes of %d, %v", i, len(got), len(want), err)
+			}
+		})
+	}
+	all.Wait()
 }

@@ -28,7 +28,7 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 		return nil, connect.NewError(connect.CodeInvalidArgument, invalidMode)
 	}
 	path := absolute(first.GetPath())
-	from := &uploaded{stream: stream, rest: first.GetData()}
+	from := &uploaded{stream: stream, part: first, rest: first.GetData()}
 	err = s.inFiles(ctx, first.GetSessionId(), fileOp{audit.FileWrite, "upload", path}, func(in *client.Session) error {
 		return in.WriteFile(ctx, path, from, writeOptions(appending))
 	})
@@ -46,7 +46,8 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 // uploaded is the data of a stream's messages.
 type uploaded struct {
 	stream sandboxv1connect.SandboxServiceUploadFileServerStream
-	rest   []byte
+	part   *sandboxv1.UploadFileRequest
+	rest   []byte // of its data
 	n      int64
 	err    error // why there are no more
 }
@@ -54,6 +55,7 @@ type uploaded struct {
 // Read implements io.Reader.
 func (u *uploaded) Read(p []byte) (int, error) {
 	for len(u.rest) == 0 {
+		release(u.part)
 		m, err := u.stream.Receive()
 		if errors.Is(err, io.EOF) {
 			return 0, io.EOF
@@ -62,7 +64,7 @@ func (u *uploaded) Read(p []byte) (int, error) {
 			u.err = err
 			return 0, err
 		}
-		u.rest = m.GetData()
+		u.part, u.rest = m, m.GetData()
 	}
 	n := copy(p, u.rest)
 	u.rest = u.rest[n:]
