@@ -36,6 +36,7 @@ var layers = []struct {
 	{"agentbox/internal/auth/authtest", []string{"agentbox/internal/auth", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server/rest", []string{"agentbox/internal/failpoint", "agentbox/internal/packages", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/volume", "agentbox/internal/transfer", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/egress/journal", "agentbox/internal/egress/vault", "agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/nearest", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/shell", "github.com/danielgtaylor/huma/v2/...", "github.com/coder/websocket", "github.com/containerd/errdefs", "agentbox/internal/heartbeat", "agentbox/internal/ids"}},
 	{"agentbox/internal/server/rest/resttest", nil},
+	{"agentbox/internal/server/rpc/rpctest", []string{"agentbox/internal/gen/sandbox/v1", "connectrpc.com/connect/v2", "google.golang.org/protobuf/..."}},
 	{"agentbox/internal/server/doors", []string{"agentbox/internal/server", "agentbox/internal/sandbox", "agentbox/internal/audit", "agentbox/internal/guest", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server/sandboxes", []string{"agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/runtime", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/guest/client", "agentbox/internal/ids", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server/rpc", []string{"agentbox/internal/packages", "agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/gen/...", "agentbox/internal/ids", "connectrpc.com/connect/v2/...", "connectrpc.com/grpcreflect/v2", "google.golang.org/protobuf/...", "github.com/containerd/errdefs"}},
@@ -122,7 +123,7 @@ var testRows = map[string][]string{
 	"agentbox/internal/volume":         {"agentbox/internal/store"},
 	"agentbox/internal/auth":           {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/server/rest":    {"agentbox/internal/server/rest/resttest", "agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store"},
-	"agentbox/internal/server/rpc":     {"agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store", "agentbox/internal/image", "agentbox/internal/volume", "agentbox/internal/egress/policy"},
+	"agentbox/internal/server/rpc":     {"agentbox/internal/server/rpc/rpctest", "agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store", "agentbox/internal/image", "agentbox/internal/volume", "agentbox/internal/egress/policy"},
 	"agentbox/internal/server":         {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
 

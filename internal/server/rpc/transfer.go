@@ -11,6 +11,7 @@ import (
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
 	"agentbox/internal/guest/client"
+	"agentbox/internal/sandbox"
 )
 
 // UploadFile writes a file of any size.
@@ -31,8 +32,10 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 	err = s.inFiles(ctx, first.GetSessionId(), fileOp{audit.FileWrite, "upload", path}, func(in *client.Session) error {
 		return in.WriteFile(ctx, path, from, writeOptions(appending))
 	})
+	var gone *sandbox.GoneError
+	var state *sandbox.StateError
 	switch {
-	case from.err != nil: // that is why, whatever the guest says of it
+	case from.err != nil && !errors.As(err, &gone) && !errors.As(err, &state): // that is why, whatever the guest says of it
 		return nil, status(ctx, from.err)
 	case err != nil:
 		return nil, fileStatus(ctx, err, path)
