@@ -96,6 +96,9 @@ def test_exists_of_nothing(client: agentbox.Client, box: agentbox.Box) -> None:
     gone.destroy()
     with pytest.raises(agentbox.SandboxGone):
         gone.files.exists("x")
+    gone.files._box = "0" * 64  # one that never was
+    with pytest.raises(agentbox.NotFound):
+        gone.files.exists("x")
 
 
 def test_watch(box: agentbox.Box) -> None:
