@@ -39,17 +39,21 @@ func (s *files) put(w http.ResponseWriter, r *http.Request) {
 		guest.WriteError(w, q.err)
 		return
 	}
-	as := func(f func(FS) error) error {
-		return s.within(dirs, q.v.Get("user"), u.path, func(fsys FS, p string) error {
-			u.path = p
-			return f(fsys)
-		})
-	}
-	if err := u.write(as, r.Body); err != nil {
+	if err := s.write(dirs, q.v.Get("user"), &u, r.Body); err != nil {
 		guest.WriteError(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// write writes a file that must stay below one of some directories; see within.
+func (s *files) write(dirs []string, user string, u *upload, body io.Reader) error {
+	return u.write(func(f func(FS) error) error {
+		return s.within(dirs, user, u.path, func(fsys FS, p string) error {
+			u.path = p
+			return f(fsys)
+		})
+	}, body)
 }
 
 // upload is one file that is being written.
