@@ -17,7 +17,8 @@ mkdir -p "$AGENTBOX_TEST_DIR"
 
 step "go vet"
 go vet ./...
-unformatted=$(gofmt -l cmd internal images)
+(cd sdk/go && go vet ./...)
+unformatted=$(gofmt -l cmd internal images sdk/go)
 [ -z "$unformatted" ] || { echo "not formatted: $unformatted"; exit 1; }
 
 step "compile for linux/arm64 and darwin"

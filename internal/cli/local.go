@@ -28,6 +28,8 @@ type Local struct {
 	Backend func(dataDir string) local.Backend
 	// Facts tells the doctor about this build and mode.
 	Facts func(dataDir string) doctor.Env
+	// Programs identifies the engine and the guest agent of this build.
+	Programs func() (Programs, error)
 	// Engine replaces this process by the engine's own command line.
 	Engine func(dataDir string, args []string) error
 	// PurgeHost removes what lies outside the data directory (cgroups).

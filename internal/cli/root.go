@@ -9,16 +9,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"agentbox/internal/sandbox"
 )
-
-// version is set by the linker.
-var version = "dev"
 
 // ExitFailure is the exit status when agentbox itself could not do its work, so
 // that it can be told from a program's own 1.
@@ -48,6 +44,9 @@ func (a *App) Main(ctx context.Context, args []string) int {
 		return ExitFailure
 	}
 }
+
+// Command is the command line, for what is made of it: pages of the manual, completions.
+func (a *App) Command() *cobra.Command { return a.root() }
 
 // exitStatus ends the program with a status and no message: everything was said.
 type exitStatus int
@@ -136,44 +135,4 @@ func pointToHelp(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		pointToHelp(c)
 	}
-}
-
-func (a *App) versionCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Print the version of agentbox and of its engine",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			v := struct {
-				Version string `json:"version"`
-				Engine  string `json:"engine"`
-				Go      string `json:"go"`
-			}{Version: version, Engine: engineVersion()}
-			if bi, ok := debug.ReadBuildInfo(); ok {
-				v.Go = bi.GoVersion
-			}
-			if asJSON {
-				return a.printJSON(v)
-			}
-			_, err := fmt.Fprintf(a.Stdout, "agentbox %s\nengine   gVisor %s\nbuilt by %s\n", v.Version, v.Engine, v.Go)
-			return err
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-// engineVersion is that of the gVisor module this binary was built with.
-func engineVersion() string {
-	bi, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, m := range bi.Deps {
-		if m.Path == "gvisor.dev/gvisor" {
-			return m.Version
-		}
-	}
-	return "none (client only)"
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"agentbox/internal/pump"
 )
 
 var (
@@ -98,9 +100,16 @@ type upstream struct {
 	// mute: nothing may come before something was sent. The HTTP transport logs
 	// such bytes on the program's own log.
 	mute atomic.Bool
+	// waits is called before each read, which may take long; its error is the read's.
+	waits atomic.Pointer[func() error]
 }
 
 func (u *upstream) Read(p []byte) (int, error) {
+	if first := u.waits.Load(); first != nil {
+		if err := (*first)(); err != nil {
+			return 0, err
+		}
+	}
 	n, err := u.Conn.Read(p)
 	if n <= 0 {
 		return n, err
@@ -120,7 +129,7 @@ func (u *upstream) Write(p []byte) (int, error) {
 	u.mute.Store(false)
 	done := 0
 	for done < len(p) {
-		part := p[done:min(len(p), done+bufferSize)]
+		part := p[done:min(len(p), done+pump.Small)]
 		if err := u.meter.take(u.ctx, &u.meter.up, len(part)); err != nil {
 			return done, err
 		}

@@ -5,15 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptrace"
-	"net/http/httputil"
 	"net/textproto"
 	"net/url"
-	"slices"
-	"strconv"
-	"strings"
 
 	"agentbox/internal/egress/policy"
 )
@@ -108,7 +103,10 @@ func (x *exchange) head() (http.Header, *refusal) {
 	if err != nil {
 		return nil, &refusal{status: http.StatusBadGateway, code: CodeSecret, text: "Proxy error: " + err.Error()}
 	}
-	if x.hide = newScrubber(hide); x.hide != nil {
+	if len(hide) > 0 && x.s.guesses.tooMany() {
+		return nil, deny(http.StatusForbidden, CodeSecret, "Request not allowed: the sandbox seems to guess at a secret, by what it has its host repeat; nothing of that is shown until the sandbox was stopped and started", "")
+	}
+	if x.hide = newScrubber(hide, x.s.guesses); x.hide != nil {
 		// What is compressed can't be searched, nor what is cut where the client likes.
 		h.Del("Range")
 		h.Del("If-Range")
@@ -144,6 +142,7 @@ func (x *exchange) outgoing(ctx context.Context, h http.Header) *http.Request {
 	ctx = context.WithValue(ctx, flowKey{}, x.f)
 	return out.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn:        x.gotConn,
+		PutIdleConn:    func(error) { x.up.waits.Store(nil) }, // of which the next read is no part
 		Got1xxResponse: x.interim,
 	}))
 }
@@ -217,123 +216,4 @@ func (w *web) writeInterim(code int, h http.Header) error {
 	_ = h.Write(w.w) // errors stay in the writer
 	_, _ = w.w.WriteString("\r\n")
 	return w.w.Flush()
-}
-
-// answer passes the answer on. It reports whether the client may send another
-// request.
-func (x *exchange) answer(ctx context.Context, resp *http.Response) bool {
-	x.gone.answered()
-	x.hide.answer(resp)
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return x.upgraded(ctx, resp)
-	}
-	keep := !x.req.Close && !x.old && x.body.atEnd()
-	bodiless := x.req.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
-	if x.hide != nil && !bodiless && encoded(resp.Header) {
-		return x.refuseEncoded()
-	}
-	chunked := !bodiless && resp.ContentLength < 0 && !x.old
-	if err := x.writeHead(resp, bodiless, chunked, keep); err != nil {
-		return x.cutOff(ctx, err)
-	}
-	if !bodiless {
-		if err := x.copyBody(resp, chunked); err != nil {
-			return x.cutOff(ctx, err)
-		}
-	}
-	x.gone.stop()
-	clean := x.body.stop()
-	x.linger = x.linger || !clean
-	return keep && clean
-}
-
-// cutOff ends the connection in the middle of an answer.
-func (x *exchange) cutOff(ctx context.Context, err error) bool {
-	x.f.fail(ctx, err)
-	x.broken = true
-	x.gone.stop()
-	x.body.stop()
-	return false
-}
-
-func (x *exchange) writeHead(resp *http.Response, bodiless, chunked, keep bool) error {
-	h := resp.Header
-	dropHops(h)
-	switch {
-	case resp.StatusCode == http.StatusNoContent || chunked || !bodiless && resp.ContentLength < 0:
-		h.Del("Content-Length")
-	case !bodiless:
-		h.Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
-	}
-	if chunked {
-		h.Set("Transfer-Encoding", "chunked")
-		var names []string
-		for name := range resp.Trailer {
-			names = append(names, name)
-		}
-		if slices.Sort(names); len(names) > 0 {
-			h.Set("Trailer", strings.Join(names, ", "))
-		}
-	}
-	if !keep {
-		h.Set("Connection", "close")
-	}
-	_, phrase, _ := strings.Cut(resp.Status, " ")
-	x.mu.Lock()
-	x.answered = true
-	x.mu.Unlock()
-	fmt.Fprintf(x.w, "HTTP/1.1 %03d %s\r\n", resp.StatusCode, phrase)
-	_ = h.Write(x.w) // errors stay in the writer
-	_, _ = x.w.WriteString("\r\n")
-	return x.w.Flush()
-}
-
-// copyBody passes the body on, each part as it comes: events and slow downloads
-// do not wait for a buffer to fill.
-func (x *exchange) copyBody(resp *http.Response, chunked bool) error {
-	var to io.Writer = x.w
-	if chunked {
-		to = httputil.NewChunkedWriter(x.w)
-	}
-	buf := buffers.Get().(*[bufferSize]byte)
-	defer buffers.Put(buf)
-	for {
-		n, err := resp.Body.Read(buf[:])
-		if part := x.hide.next(buf[:n]); len(part) > 0 {
-			if err := x.pass(to, part); err != nil {
-				return err
-			}
-		}
-		switch {
-		case err == io.EOF:
-			return x.endBody(resp, to, chunked)
-		case err != nil:
-			return err
-		}
-	}
-}
-
-func (x *exchange) pass(to io.Writer, part []byte) error {
-	if _, err := to.Write(part); err != nil {
-		return err
-	}
-	return x.w.Flush()
-}
-
-func (x *exchange) endBody(resp *http.Response, to io.Writer, chunked bool) error {
-	if rest := x.hide.rest(); len(rest) > 0 {
-		if err := x.pass(to, rest); err != nil {
-			return err
-		}
-	}
-	if !chunked {
-		return nil
-	}
-	if err := to.(io.Closer).Close(); err != nil {
-		return err
-	}
-	x.hide.header(resp.Trailer)
-	_ = resp.Trailer.Write(x.w) // errors stay in the writer
-	_, _ = x.w.WriteString("\r\n")
-	return x.w.Flush()
 }

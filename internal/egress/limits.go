@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"agentbox/internal/pump"
 )
 
 // Limits of one session.
@@ -59,8 +61,12 @@ func (t Timeouts) withDefaults() Timeouts {
 }
 
 const (
-	// bufferSize is the unit in which bytes move, of both directions of a tunnel.
-	bufferSize = 32 << 10
+	// largePieces is how many streams of a session move in large pieces at once: 1 MiB
+	// of memory for each sandbox.
+	largePieces = 4
+	// largeRate is the bound of a rate, in bytes per second, below which there are
+	// none: what has come of a large piece would wait for the rest of it.
+	largeRate = 16 << 20
 	// maxHead bounds the head of a request, and the beginning of a TLS connection
 	// that has the ClientHello in it. It is the size of the reader's buffer.
 	maxHead = 32 << 10
@@ -69,10 +75,10 @@ const (
 	maxAnswerHead = 128 << 10
 	// minBody is how much of a body must come in Timeouts.Body.
 	minBody = 1 << 10
-	// denials is how many refusals of a session are answered each second, and
-	// denialsBurst how many at once before that: judging and answering costs the
-	// host processor time, which a sandbox that only asks has no bound for.
-	denials, denialsBurst = 100, 1000
+	// refusals is how many of a session are answered each second, and refusalsBurst
+	// how many at once before that: judging and answering costs the host processor
+	// time, which a sandbox that only asks has no bound for.
+	refusals, refusalsBurst = 100, 1000
 	// maxRefused bounds the connections of a session beyond its limit that are
 	// told so. Others are closed.
 	maxRefused = 32
@@ -88,10 +94,11 @@ const (
 // errBytes ends connections of a session that has used up Limits.Bytes.
 var errBytes = errors.New("the sandbox has used up the bytes that it may transfer")
 
-// meter counts and slows down what a session transfers.
+// meter counts and slows down what a session transfers, and has what it moves with.
 type meter struct {
 	limit    int64 // 0: none
 	up, down direction
+	pumps    *pump.Pool
 }
 
 type direction struct {
@@ -100,10 +107,13 @@ type direction struct {
 }
 
 func newMeter(l Limits) *meter {
-	m := &meter{limit: l.Bytes}
+	m := &meter{limit: l.Bytes, pumps: pump.New(largePieces)}
 	if l.BytesPerSecond > 0 {
-		// At least one buffer goes at once, or nothing would ever.
-		burst := int(max(bufferSize, min(l.BytesPerSecond, 1<<20)))
+		if l.BytesPerSecond < largeRate {
+			m.pumps = pump.New(0)
+		}
+		// At least one piece goes at once, or nothing would ever.
+		burst := int(max(pump.Small, min(l.BytesPerSecond, 1<<20)))
 		m.up.rate = rate.NewLimiter(rate.Limit(l.BytesPerSecond), burst)
 		m.down.rate = rate.NewLimiter(rate.Limit(l.BytesPerSecond), burst)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
 	"sync/atomic"
 
 	"agentbox/internal/egress/policy"
@@ -19,7 +18,7 @@ type tunnel struct {
 	up *upstream
 	// see: only some requests are allowed, so they must be seen.
 	see  bool
-	back *pump
+	back *back
 }
 
 // tunnel joins client and server until both directions have ended, and closes the
@@ -29,7 +28,7 @@ func (c *client) tunnel(ctx context.Context, f *flow, up *upstream, v policy.Ver
 	defer up.Close()
 	t := &tunnel{client: c, f: f, up: up, see: v.SeeRequest}
 	// The server's bytes go at once: in many protocols it is the first to speak.
-	t.back = startPump(c.conn, up, func(err error) { f.cancel(err) })
+	t.back = startBack(c.conn, up, func(err error) { f.cancel(err) })
 	if r := t.forth(ctx); r != nil {
 		f.refuse(r)
 		t.back.stop(up)
@@ -80,9 +79,7 @@ func (t *tunnel) serveRaw(ctx context.Context) *refusal {
 	if t.see {
 		return deny(0, CodeUnseen, "only some requests to this host are allowed, and these can't be seen", "")
 	}
-	// The reader has a buffer of its own: no other is needed.
-	_, err := t.r.WriteTo(struct{ io.Writer }{t.up})
-	if err != nil {
+	if err := t.up.meter.pumps.Copy(t.up, t.r); err != nil {
 		t.broke(ctx, err)
 		return nil
 	}
@@ -101,20 +98,17 @@ func (t *tunnel) broke(ctx context.Context, err error) {
 	t.broken = true
 }
 
-// buffers are those of pumps and answers.
-var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
-
-// pump moves the server's bytes to the client.
-type pump struct {
+// back moves the server's bytes to the client.
+type back struct {
 	n       atomic.Int64
 	stopped atomic.Bool
 	done    chan struct{}
 	err     error // after done
 }
 
-// startPump begins; failed is called when it breaks off.
-func startPump(to *clientConn, from *upstream, failed func(error)) *pump {
-	p := &pump{done: make(chan struct{})}
+// startBack begins; failed is called when it breaks off.
+func startBack(to *clientConn, from *upstream, failed func(error)) *back {
+	p := &back{done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		p.err = p.run(to, from)
@@ -127,30 +121,28 @@ func startPump(to *clientConn, from *upstream, failed func(error)) *pump {
 	return p
 }
 
-func (p *pump) run(to *clientConn, from *upstream) error {
-	buf := buffers.Get().(*[bufferSize]byte)
-	defer buffers.Put(buf)
-	for {
-		n, err := from.Read(buf[:])
-		if n > 0 {
-			p.n.Add(int64(n))
-			if _, err := to.Write(buf[:n]); err != nil {
-				return err
-			}
-		}
-		switch {
-		case err == io.EOF: //nolint:errorlint // a wrapped one is no end
-			_ = to.CloseWrite() // if it is broken, its reader finds out
-			return nil
-		case err != nil:
-			return err
-		}
+func (p *back) run(to *clientConn, from *upstream) error {
+	err := from.meter.pumps.Copy(&counted{to, &p.n}, from)
+	if err == nil {
+		_ = to.CloseWrite() // if it is broken, its reader finds out
 	}
+	return err
+}
+
+// counted counts what is written, before it is.
+type counted struct {
+	io.Writer
+	n *atomic.Int64
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.n.Add(int64(len(p)))
+	return c.Writer.Write(p)
 }
 
 // stop ends it without an end for the client, so that something else can read the
 // server's bytes.
-func (p *pump) stop(from *upstream) {
+func (p *back) stop(from *upstream) {
 	p.stopped.Store(true)
 	interrupt(from)
 	<-p.done

@@ -32,7 +32,7 @@ type web struct {
 	transport *http.Transport // made when it is needed
 	served    bool            // there was a request with a record
 
-	mu       sync.Mutex // of w, until the answer begins
+	mu       sync.Mutex // of w, while a request is under way
 	w        *bufio.Writer
 	answered bool // the final answer has begun
 }

@@ -79,7 +79,7 @@ func (d *Duplex) next() error {
 		}
 	}
 	t, size := FrameType(d.head[0]), int(binary.BigEndian.Uint32(d.head[1:]))
-	if size > MaxFrame {
+	if size > MaxFrame && (t != FrameData || size > MaxData) {
 		d.inErr = fmt.Errorf("frame of %d bytes is larger than %d", size, MaxFrame)
 		return d.inErr
 	}
@@ -130,7 +130,7 @@ func (d *Duplex) Write(p []byte) (n int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for len(p) > 0 {
-		part := p[:min(len(p), MaxFrame)]
+		part := p[:min(len(p), MaxData)]
 		if err := d.frame(FrameData, part); err != nil {
 			return n, err
 		}
@@ -177,14 +177,20 @@ func (d *Duplex) Fail(why error) error {
 	return err
 }
 
-// frame sends one frame with one write; d.mu is held.
+// frame sends one frame, if it is not large with one write; d.mu is held.
 func (d *Duplex) frame(t FrameType, p []byte) error {
 	if d.ended {
 		return fmt.Errorf("write to a closed connection: %w", syscall.EPIPE)
 	}
 	d.buf = append(d.buf[:0], byte(t))
 	d.buf = binary.BigEndian.AppendUint32(d.buf, uint32(len(p)))
-	d.buf = append(d.buf, p...)
+	if len(p) <= MaxFrame { // else the copy would be dearer than a write
+		d.buf = append(d.buf, p...)
+		p = nil
+	}
 	_, err := d.Conn.Write(d.buf)
+	if len(p) > 0 && err == nil {
+		_, err = d.Conn.Write(p)
+	}
 	return err
 }

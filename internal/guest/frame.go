@@ -10,6 +10,9 @@ import (
 // nothing, small enough that a reader may hold one for each stream.
 const MaxFrame = 64 << 10
 
+// MaxData is the largest frame of data of a [Duplex], whose reader holds no frame.
+const MaxData = 1 << 20
+
 // FrameType tells what a frame carries.
 type FrameType uint8
 

@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// embedded: the programs are in the executable.
+const embedded = false
+
 // file is a program that lies on disk.
 type file string
 

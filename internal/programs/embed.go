@@ -12,6 +12,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
+// embedded: the programs are in the executable.
+const embedded = true
+
 //go:embed embedded/agentbox-engine.zst
 var engineZst []byte
 

@@ -22,7 +22,7 @@ import (
 // Local is what the command line acts on.
 func Local() *cli.Local {
 	return &cli.Local{
-		Images: Images, Backend: Backend, Facts: Facts, Engine: Engine, PurgeHost: PurgeHost, Network: Network,
+		Images: Images, Backend: Backend, Facts: Facts, Programs: Programs, Engine: Engine, PurgeHost: PurgeHost, Network: Network,
 		Serve: Serve, DaemonRuns: DaemonRuns, ReclaimDaemon: ReclaimDaemon,
 	}
 }
@@ -69,6 +69,12 @@ func Facts(dataDir string) doctor.Env {
 		e.Volumes = volumeFacts(dataDir)
 	}
 	return e
+}
+
+// Programs identifies the engine and the guest agent.
+func Programs() (cli.Programs, error) {
+	c, err := programs.Look()
+	return cli.Programs{Engine: c.Engine, Guest: c.Guest, Embedded: c.Embedded}, err
 }
 
 // Engine replaces this process by the engine's own command line.

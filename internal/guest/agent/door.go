@@ -215,7 +215,7 @@ func (d *door) pass(c *visitor) {
 
 // splice passes one direction on to its end.
 func splice(dst, src PortConn) {
-	if relay(dst, src) != nil {
+	if pumps.Copy(dst, src) != nil {
 		abort(dst)
 		abort(src)
 		return

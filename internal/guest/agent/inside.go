@@ -118,7 +118,7 @@ func (s *inside) Open(ctx context.Context, path string) (r io.ReadCloser, size i
 // Write implements procapi.Sandbox.
 func (s *inside) Write(ctx context.Context, path string, appending bool, content io.Reader) error {
 	return s.files.work.do(ctx, func() error {
-		return s.files.write(wording.Writable, "", &upload{path: path, append: appending, parents: true}, content)
+		return s.files.write(wording.Writable, "", &upload{path: path, append: appending, atomic: !appending, parents: true}, content)
 	})
 }
 

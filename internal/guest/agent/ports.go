@@ -15,6 +15,7 @@ import (
 
 	guestv1 "agentbox/internal/gen/guest/v1"
 	"agentbox/internal/guest"
+	"agentbox/internal/pump"
 )
 
 // Ports are the TCP ports of the sandbox.
@@ -222,13 +223,6 @@ func (s *ports) dial(ctx context.Context, r *http.Request) (PortConn, error) {
 	return nil, fmt.Errorf("connect to port %d of the sandbox: %w", port, err)
 }
 
-// relay copies src to its end. Its piece is modest and stays the same, because a
-// connection may hold it for ever.
-func relay(dst io.Writer, src io.Reader) error {
-	_, err := io.CopyBuffer(writerOnly{dst}, struct{ io.Reader }{src}, make([]byte, smallPiece))
-	return err
-}
-
 // hostConn is the host's end of a connection with a program in the sandbox.
 type hostConn interface {
 	io.ReadWriter
@@ -238,14 +232,19 @@ type hostConn interface {
 	WaitGone()
 }
 
+// pumps move what is passed. Few connections may have a large piece each: together
+// 1 MiB of the sandbox's memory.
+var pumps = pump.New(4)
+
 // pass moves bytes between the host and a program in the sandbox.
 func pass(host hostConn, program PortConn) {
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	go func() {
-		defer close(done)
 		// The host's end is gone, at once or at the end: so is the program's.
 		defer program.Close()
-		if err := relay(program, host); err != nil {
+		err := pumps.Copy(program, host)
+		defer func() { done <- err }()
+		if err != nil {
 			abort(program)
 			_ = host.SetWriteDeadline(past)
 			return
@@ -254,11 +253,15 @@ func pass(host hostConn, program PortConn) {
 		host.WaitGone()
 		_ = host.SetWriteDeadline(past)
 	}()
-	err := relay(host, program)
+	err := pumps.Copy(host, program)
 	if err != nil {
 		_ = host.Fail(err)
 	} else {
 		_ = host.CloseWrite()
 	}
-	<-done
+	// Of a connection that the program reset, only one of the two hears so; the other one
+	// may have seen an end.
+	if err := <-done; err != nil {
+		_ = host.Fail(err)
+	}
 }

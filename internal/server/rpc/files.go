@@ -11,6 +11,7 @@ import (
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/guest/wording"
+	"agentbox/internal/server"
 	"agentbox/internal/server/doors"
 )
 
@@ -28,7 +29,8 @@ func (s *service) inFiles(ctx context.Context, id string, f fileOp, do func(*cli
 	if err == nil {
 		defer l.Release()
 		uid = l.Sandbox().UID
-		err = do(l.Session())
+		defer server.EndBody(ctx, l.Session().Done())()
+		err = doors.Ended(ctx, s.Sandboxes, c, id, do(l.Session()))
 	} else {
 		uid = s.uid(ctx, c, id)
 	}
@@ -49,7 +51,7 @@ func fileText(ctx context.Context, err error, path string) (string, bool) {
 }
 
 func writeOptions(appending bool) client.WriteOptions {
-	return client.WriteOptions{Append: appending, Parents: true, Within: wording.Writable}
+	return client.WriteOptions{Append: appending, Atomic: !appending, Parents: true, Within: wording.Writable}
 }
 
 // WriteFile writes a text.

@@ -1,0 +1,1 @@
+"""The asynchronous client. The blocking one in ``_sync`` is made from it by ``tools/unasync.py``."""

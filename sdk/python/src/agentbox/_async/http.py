@@ -1,0 +1,171 @@
+"""Sends requests, again where that is safe."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, TypeVar
+
+import httpx
+
+from agentbox import _aio, errors
+from agentbox._decode import decode
+from agentbox._events import Decoder, ServerEvent, stream_error
+from agentbox._wire import CONNECT, MOST_PROBLEM, PREFIX, SILENCE, Request, Settings, Tries, error_of, get, keepalive, transport_error
+
+T = TypeVar("T")
+
+
+class AsyncHTTP:
+    """The connections of a client to its server, and to the routes below one prefix."""
+
+    def __init__(self, settings: Settings, prefix: str = PREFIX) -> None:
+        self.settings = settings
+        transport = settings.transport or httpx.AsyncHTTPTransport(
+            verify=settings.tls or False,
+            uds=settings.socket,
+            proxy=settings.proxy,
+            # A stream holds a connection for as long as it goes on: no maximum of its own.
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+            socket_options=None if settings.socket else keepalive(),
+        )
+        self._client = httpx.AsyncClient(
+            base_url=settings.base + prefix, transport=transport, headers=settings.headers, trust_env=False
+        )
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._client.aclose()
+
+    async def call(self, request: Request) -> Any:
+        """The JSON of an answer; ``None`` if it has none."""
+        response = await self.open(request)
+        async with contextlib.aclosing(response):
+            body = await _read(response)
+        if not body:
+            return None
+        try:
+            return json.loads(body)
+        except ValueError as e:
+            raise errors.ServerError(f"the server's answer is no JSON: {e}", status=response.status_code) from e
+
+    async def record(self, kind: type[T], request: Request) -> T:
+        """The record that an answer has."""
+        return decode(kind, await self.call(request))
+
+    async def records(self, kind: type[T], path: str, params: dict[str, Any]) -> AsyncIterator[T]:
+        """All records of a list, page after page."""
+        while True:
+            page = await self.call(get(path, **params))
+            for item in page["items"]:
+                yield decode(kind, item)
+            if not page.get("next_cursor"):
+                return
+            params = {**params, "cursor": page["next_cursor"]}
+
+    async def download(self, request: Request, report: Any = None) -> AsyncIterator[bytes]:
+        """The bytes of an answer, in pieces."""
+        response = await self.open(request)
+        async with contextlib.aclosing(response):
+            length = response.headers.get("content-length")
+            total = int(length) if length and "content-encoding" not in response.headers else None
+            done = 0
+            if report:
+                report(0, total)
+            async for piece in _pieces(response):
+                done += len(piece)
+                yield piece
+                if report:
+                    report(done, total)
+
+    async def events(self, request: Request) -> AsyncIterator[ServerEvent]:
+        """The events of an answer, until it ends. An event ``error`` is raised."""
+        response = await self.open(_eventful(request))
+        async for event in read_events(response):
+            if event.name == "error":
+                raise stream_error(event)
+            yield event
+
+    async def open(self, request: Request) -> httpx.Response:
+        """An answer that is no error, whose body is still to be read and closed."""
+        tries = Tries(self.settings.retries)
+        while True:
+            try:
+                return await self._once(request)
+            except errors.AgentboxError as e:
+                wait = tries.delay(request, e)
+                if wait is None:
+                    raise
+            await _aio.sleep(wait)
+
+    async def open_events(self, request: Request) -> httpx.Response:
+        """An answer that is a stream of events."""
+        return await self.open(_eventful(request))
+
+    async def _once(self, request: Request) -> httpx.Response:
+        patience = self.settings.timeout if request.patience is ... else request.patience
+        headers = dict(request.headers)
+        content = request.body() if request.body else None
+        if request.json is not None:
+            headers["Content-Type"] = "application/json"
+            content = json.dumps(request.json).encode()
+        try:
+            response = await self._client.send(
+                self._client.build_request(
+                    request.method,
+                    request.path,
+                    params=request.query(),
+                    headers=headers,
+                    content=content,
+                    timeout=httpx.Timeout(self.settings.timeout, connect=min(self.settings.timeout, CONNECT), read=patience),
+                ),
+                stream=True,
+            )
+        except httpx.TransportError as e:
+            raise transport_error(e) from e
+        if response.is_success:
+            return response
+        async with contextlib.aclosing(response):
+            body = await _read(response, MOST_PROBLEM)
+        raise error_of(response.status_code, response.headers, body)
+
+    async def socket(self, path: str, params: dict[str, Any]) -> _aio.Socket:
+        """Opens a WebSocket."""
+        query = get(path, **params).query()
+        return await _aio.Socket.open(self.settings, f"{PREFIX}{path}" + (f"?{query}" if query else ""))
+
+
+def _eventful(request: Request) -> Request:
+    headers = {"Accept": "text/event-stream", **request.headers}
+    return Request(
+        request.method, request.path, request.params, headers, request.json, patience=SILENCE, repeatable=request.repeatable
+    )
+
+
+async def read_events(response: httpx.Response) -> AsyncGenerator[ServerEvent, None]:
+    """The events of an answer, until it ends or breaks."""
+    decoder = Decoder()
+    async with contextlib.aclosing(response):
+        async for piece in _pieces(response):
+            for event in decoder.feed(piece):
+                yield event
+
+
+async def _pieces(response: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        async for piece in response.aiter_bytes():
+            yield piece
+    except (httpx.TransportError, httpx.DecodingError) as e:
+        raise transport_error(e) from e
+
+
+async def _read(response: httpx.Response, most: int | None = None) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for piece in _pieces(response):
+        parts.append(piece)
+        size += len(piece)
+        if most is not None and size > most:
+            break
+    return b"".join(parts)

@@ -1,0 +1,230 @@
+"""Commands that are followed, or run in the background."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from types import TracebackType
+
+import httpx
+
+from agentbox import _aio, errors
+from agentbox._async.http import AsyncHTTP, read_events
+from agentbox._events import Follow
+from agentbox._local import Progress, Source
+from agentbox._wire import SILENCE, Duration, Request, get, path_of, post, seconds
+from agentbox.models import Exec, ExecEnd, ExecResult, StreamEvent
+
+
+class AsyncStream:
+    """The output of a command, as it comes.
+
+    Iterating gives :class:`~agentbox.Output` pieces and at last one :class:`~agentbox.Exit`.
+    A connection that breaks is taken up again where it was, so nothing is lost or doubled;
+    if that does not succeed within the client's ``reconnect``, the error is raised. There
+    is no result then: nobody knows how the command ended.
+
+    Closing it before the end, also by leaving its ``with`` block, has the command killed
+    after 5 s, unless it was started with ``detach`` or another ``on_disconnect``.
+    """
+
+    def __init__(self, http: AsyncHTTP, box: str, response: httpx.Response, follow: Follow, resumable: bool) -> None:
+        self._http = http
+        self._box = box
+        self._follow = follow
+        self._resumable = resumable
+        self._response = response
+        self._source = read_events(response)
+        self._ready: list[StreamEvent] = []
+        self._events = self._run()
+
+    @property
+    def exec_id(self) -> str:
+        """The command."""
+        return self._follow.exec_id
+
+    @property
+    def result(self) -> ExecEnd | None:
+        """How the command ended; ``None`` until then."""
+        return self._follow.result
+
+    def process(self) -> AsyncProcess:
+        """The command, to write to its input or to signal it."""
+        return AsyncProcess(self._http, self._box, self.exec_id)
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        return self._events
+
+    async def wait(self) -> ExecEnd:
+        """Passes over the rest of the output and tells how the command ended."""
+        async for _ in self._events:
+            pass
+        if self.result is None:
+            raise errors.ConnectionFailed("the stream was closed before the command's end")
+        return self.result
+
+    async def close(self) -> None:
+        """Stops following."""
+        await self._events.aclose()
+        await self._source.aclose()
+        await self._response.aclose()
+
+    async def __aenter__(self) -> AsyncStream:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        await self.close()
+
+    async def begin(self) -> AsyncStream:
+        """Waits for the first event, which says which command it is."""
+        try:
+            async for event in self._source:
+                self._ready = self._follow.take(event)
+                if self.exec_id or self._ready:
+                    return self
+        except BaseException:
+            await self.close()
+            raise
+        raise errors.ConnectionFailed("the stream ended before it began")
+
+    async def _run(self) -> AsyncGenerator[StreamEvent, None]:
+        while True:
+            try:
+                for event in self._ready:
+                    yield event
+                self._ready = []
+                if self.result is not None:
+                    return
+                async for server_event in self._source:
+                    for event in self._follow.take(server_event):
+                        yield event
+                    if self.result is not None:
+                        return
+                broken: errors.Unavailable = errors.ConnectionFailed("the stream ended before the command")
+            except errors.Unavailable as e:
+                broken = e
+            if not self._resumable:
+                raise broken
+            await self._response.aclose()
+            self._response = await self._resume(broken)
+            self._source = read_events(self._response)
+
+    async def _resume(self, broken: errors.Unavailable) -> httpx.Response:
+        """Follows the command again, from where the stream broke."""
+        end = time.monotonic() + self._http.settings.reconnect
+        while True:
+            if time.monotonic() >= end:
+                raise broken
+            try:
+                return await open_output(self._http, self._box, self.exec_id, self._follow.last_id or "0-0")
+            except errors.Unavailable as e:
+                broken = e
+            await _aio.sleep(0.2)
+
+
+async def open_output(http: AsyncHTTP, box: str, exec_id: str, last_id: str) -> httpx.Response:
+    """The output of a command from an event on, as a stream of events."""
+    request = Request(
+        "GET",
+        path_of("sandboxes", box, "execs", exec_id, "output"),
+        {"encoding": "base64"},
+        {"Last-Event-ID": last_id},
+        repeatable=True,
+    )
+    return await http.open_events(request)
+
+
+class AsyncProcess:
+    """A command in a sandbox, by its ``exec_id``. It needs nobody to follow it."""
+
+    def __init__(self, http: AsyncHTTP, box: str, exec_id: str) -> None:
+        self._http = http
+        self._box = box
+        #: Names the command.
+        self.exec_id = exec_id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.exec_id!r})"
+
+    def _path(self, *parts: str) -> str:
+        return path_of("sandboxes", self._box, "execs", self.exec_id, *parts)
+
+    async def info(self) -> Exec:
+        """Its state, and its result with the output that is kept."""
+        return await self._http.record(Exec, get(self._path(), encoding="base64"))
+
+    async def wait(self, timeout: Duration | None = None) -> ExecResult:
+        """Waits for its end. After ``timeout`` seconds it is a TimeoutError, and the command runs on."""
+        limit = seconds(timeout)
+        end = None if limit is None else time.monotonic() + limit
+        while True:
+            left = None if end is None else max(end - time.monotonic(), 0)
+            # A part of the wait at a time: connections that are silent for long get lost on their way.
+            part = SILENCE / 2 if left is None else min(left, SILENCE / 2)
+            request = post(self._path("wait"), timeout=f"{part:.3f}", encoding="base64", patience=2 * SILENCE)
+            state = await self._http.record(Exec, _asks(request))
+            if state.result is not None:
+                return state.result
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"the command runs on after {limit} s")
+
+    async def attach(self, *, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncStream:
+        """Follows its output from offsets on, until its end."""
+        follow = Follow()
+        follow.exec_id, follow.last_id = self.exec_id, f"{stdout_offset}-{stderr_offset}"
+        response = await open_output(self._http, self._box, self.exec_id, follow.last_id)
+        return AsyncStream(self._http, self._box, response, follow, resumable=True)
+
+    async def output(self, *, stream: str = "both", offset: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
+        """The bytes of its output that are kept: ``stdout``, ``stderr`` or ``both``.
+
+        An offset, which one of the two streams can have, that is not there any more is
+        :class:`~agentbox.OutOfRange`. With ``follow`` they go on until the command's end.
+        """
+        request = get(self._path("output"), stream=stream, offset=offset or None, follow=follow)
+        if follow:
+            request = Request("GET", request.path, request.params, patience=None, repeatable=True)
+        async for piece in self._http.download(request):
+            yield piece
+
+    async def write(self, data: Source, *, progress: Progress | None = None) -> None:
+        """Writes to its input, which must have been left open (``open_stdin``)."""
+        await self._write(data, False, progress)
+
+    async def close_stdin(self) -> None:
+        """Ends its input."""
+        await self._write(b"", True, None)
+
+    async def _write(self, data: Source, eof: bool, progress: Progress | None) -> None:
+        # It takes as long as the command takes to read it.
+        await self._http.call(
+            Request(
+                "POST",
+                self._path("stdin"),
+                {"eof": eof},
+                {"Content-Type": "application/octet-stream"},
+                body=lambda: _aio.chunks(data, progress, None),
+                patience=None,
+            )
+        )
+
+    async def signal(self, signal: int | str, *, tree: bool = False) -> None:
+        """Sends a signal, by number or name; with ``tree`` to all that the command started, too."""
+        await self._http.call(post(self._path("signal"), {"signal": signal, "tree": tree}))
+
+    async def kill(self) -> None:
+        """Kills it with all that it started. One that has ended already is no error."""
+        with contextlib.suppress(errors.Conflict):
+            await self.signal("KILL", tree=True)
+
+    async def resize(self, cols: int, rows: int) -> None:
+        """Sets the size of its terminal."""
+        await self._http.call(post(self._path("resize"), {"cols": cols, "rows": rows}))
+
+
+def _asks(request: Request) -> Request:
+    """A POST that changes nothing."""
+    return Request(
+        request.method, request.path, request.params, request.headers, request.json, patience=request.patience, repeatable=True
+    )

@@ -1,0 +1,456 @@
+# Made from _async/box.py by tools/unasync.py: change that one.
+"""One sandbox."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+
+from agentbox import _signals, errors
+from agentbox._sync.files import Files
+from agentbox._sync.http import HTTP
+from agentbox._sync.process import Process, Stream
+from agentbox._sync.terminal import Connection, Forward, Terminal
+from agentbox._decode import decode
+from agentbox._events import Follow
+from agentbox._wire import Duration, NetworkWish, Request, Size, get, given, key_of, network_of, path_of, post, seconds
+from agentbox.models import (
+    ConnectionRecord,
+    Event,
+    Exec,
+    ExecResult,
+    Isolation,
+    NetworkState,
+    OnDisconnect,
+    Port,
+    Sandbox,
+    ShellSession,
+    Stats,
+)
+
+PAGE = {"limit": 1000}
+
+
+class Box:
+    """A sandbox of the server.
+
+    One that :meth:`Client.create` made is destroyed at the end of its ``with`` block,
+    unless ``keep`` is true; so it is when the program is told to end by SIGTERM within the
+    block. After ``kill -9`` it goes when it was idle for its ``idle_timeout``.
+    """
+
+    def __init__(self, http: HTTP, info: Sandbox, *, keep: bool) -> None:
+        self._http = http
+        #: What the server said of it last, see :meth:`refresh`.
+        self.info = info
+        #: Whether it outlives its ``with`` block.
+        self.keep = keep
+        #: Its files.
+        self.files = Files(http, info.id)
+        #: What it may reach.
+        self.network = Network(http, info.id)
+        #: Installs packages.
+        self.packages = Packages(http, info.id)
+        #: Shells that stay.
+        self.sessions = Sessions(http, info.id)
+
+    @property
+    def id(self) -> str:
+        """64 hex digits."""
+        return self.info.id
+
+    @property
+    def short_id(self) -> str:
+        """The first 12 digits of the id."""
+        return self.info.short_id
+
+    @property
+    def label(self) -> str:
+        """An id that is fit for host names."""
+        return self.info.label
+
+    @property
+    def name(self) -> str | None:
+        """Your name for it."""
+        return self.info.name
+
+    @property
+    def status(self) -> str:
+        """Its state, as the server said last."""
+        return self.info.status
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name or self.short_id!r}, {self.status})"
+
+    def __enter__(self) -> Box:
+        if not self.keep:
+            _signals.begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        if self.keep:
+            return
+        try:
+            self.destroy()
+        except errors.AgentboxError:
+            if e is None:
+                raise  # else the block's own error says more
+        finally:
+            _signals.end()
+
+    def _path(self, *parts: str) -> str:
+        return path_of("sandboxes", self.id, *parts)
+
+    def _changed(self, request: Request) -> Sandbox:
+        self.info = self._http.record(Sandbox, request)
+        return self.info
+
+    # Its life.
+
+    def refresh(self) -> Sandbox:
+        """Asks the server how it is now."""
+        return self._changed(get(self._path()))
+
+    def update(
+        self,
+        *,
+        labels: Mapping[str, str | None] | None = None,
+        memory: Size | None = None,
+        cpus: float | None = None,
+        pids: int | None = None,
+        shm: Size | None = None,
+        idle_timeout: Duration | None = None,
+        lifetime: Duration | None = None,
+    ) -> Sandbox:
+        """Changes it while it runs.
+
+        A label of ``None`` is removed, others stay. ``lifetime`` counts from now on. Programs
+        see new memory and cores after its next start.
+        """
+        body = given(
+            labels=labels, memory=memory, cpus=cpus, pids=pids, shm=shm, idle_timeout=idle_timeout, lifetime=lifetime
+        )
+        return self._changed(Request("PATCH", self._path(), json=body))
+
+    def stop(self) -> Sandbox:
+        """Ends its processes and keeps its files."""
+        return self._changed(post(self._path("stop"), patience=None))
+
+    def start(self) -> Sandbox:
+        """Runs it again after :meth:`stop`."""
+        return self._changed(post(self._path("start"), patience=None))
+
+    def destroy(self, *, remove_storage: bool = False) -> None:
+        """Destroys it. One that is gone already is no error.
+
+        Its volumes stay; so does its tenant's storage, unless ``remove_storage`` is set.
+        """
+        try:
+            self._http.call(Request("DELETE", self._path(), {"remove_storage": remove_storage}, patience=None))
+        except errors.NotFound:
+            pass
+
+    # Commands.
+
+    def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        workdir: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: str | bytes | None = None,
+        timeout: Duration | None = None,
+        max_output: Size | None = None,
+        session: str | None = None,
+        on_disconnect: OnDisconnect | None = None,
+        idempotency_key: str | None = None,
+    ) -> ExecResult:
+        """Runs a command and waits for its end; one that fails is a result, not an error.
+
+        ``command`` is a command line for the shell, or a program with its arguments. After
+        ``timeout`` seconds (default: an hour) it is killed, and the result says so.
+        ``max_output`` is how much of each stream is kept, by default 10 MB. With
+        ``session`` it runs in that shell, see :attr:`sessions`.
+
+        The request has an ``idempotency_key``, so it is done once even if the connection
+        breaks and it is sent again. Of an answer that is sent again at most 64 KiB of output
+        are left, and ``truncated`` tells. An empty key is none: that saves the server some
+        milliseconds, and a broken connection is a :class:`~agentbox.ConnectionFailed`.
+        """
+        body = command_of(
+            command,
+            workdir=workdir,
+            env=env,
+            user=user,
+            timeout=timeout,
+            max_output=max_output,
+            session=session,
+            on_disconnect=on_disconnect,
+            stdin=stdin,
+        )
+        limit = seconds(timeout)
+        request = post(
+            self._path("execute"),
+            body,
+            key=key_of(idempotency_key),
+            patience=None if limit is None else limit + self._http.settings.timeout,
+            encoding="base64",
+        )
+        return self._http.record(ExecResult, request)
+
+    def stream(
+        self,
+        command: str | Sequence[str],
+        *,
+        workdir: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: str | bytes | None = None,
+        open_stdin: bool = False,
+        timeout: Duration | None = None,
+        max_output: Size | None = None,
+        session: str | None = None,
+        tty: bool = False,
+        cols: int | None = None,
+        rows: int | None = None,
+        detach: bool = False,
+        on_disconnect: OnDisconnect | None = None,
+        idempotency_key: str | None = None,
+    ) -> Stream:
+        """Runs a command and gives its output as it comes; see :class:`Stream`.
+
+        With ``open_stdin`` its input stays open for ``stream.process().write(…)``. With
+        ``detach`` it runs on when nobody follows it. With ``tty`` it has a terminal, and
+        stderr is part of stdout.
+        """
+        body = command_of(
+            command,
+            workdir=workdir,
+            env=env,
+            user=user,
+            timeout=timeout,
+            max_output=max_output,
+            session=session,
+            on_disconnect=on_disconnect,
+            stdin=stdin,
+            open_stdin=open_stdin or None,
+            tty=tty or None,
+            cols=cols,
+            rows=rows,
+            detach=detach or None,
+        )
+        # A shell session goes with who follows it: there is nothing to take up again.
+        key = None if session else key_of(idempotency_key)
+        request = post(self._path("execute", "stream"), body, key=key, encoding="base64")
+        response = self._http.open_events(request)
+        return Stream(self._http, self.id, response, Follow(), resumable=not session).begin()
+
+    def background(
+        self,
+        command: str | Sequence[str],
+        *,
+        workdir: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: str | bytes | None = None,
+        open_stdin: bool = False,
+        timeout: Duration | None = None,
+        max_output: Size | None = None,
+        tty: bool = False,
+        cols: int | None = None,
+        rows: int | None = None,
+        on_disconnect: OnDisconnect | None = None,
+        idempotency_key: str | None = None,
+    ) -> Process:
+        """Starts a command that runs on by itself, without end unless it has a ``timeout``."""
+        body = command_of(
+            command,
+            workdir=workdir,
+            env=env,
+            user=user,
+            timeout=timeout,
+            max_output=max_output,
+            on_disconnect=on_disconnect,
+            stdin=stdin,
+            open_stdin=open_stdin or None,
+            tty=tty or None,
+            cols=cols,
+            rows=rows,
+            detach=True,
+        )
+        answer = self._http.record(
+            ExecResult, post(self._path("execute"), body, key=key_of(idempotency_key), patience=None, encoding="base64")
+        )
+        return self.process(answer.exec_id)
+
+    def process(self, exec_id: str) -> Process:
+        """A command that was started before, by its ``exec_id``."""
+        return Process(self._http, self.id, exec_id)
+
+    def processes(self) -> Iterator[Exec]:
+        """The commands that run and those that ended in the last hour, oldest first."""
+        for one in self._http.records(Exec, self._path("execs"), PAGE):
+            yield one
+
+    def terminal(
+        self,
+        command: str | None = None,
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        workdir: str | None = None,
+        user: str | None = None,
+        detach: bool = False,
+        exec_id: str | None = None,
+        offset: int = 0,
+    ) -> Terminal:
+        """Opens a terminal with a command line in it, by default a login shell.
+
+        With ``exec_id`` it is that of a command that has one already, from ``offset`` bytes
+        of its output on.
+        """
+        if exec_id is None:
+            params = {"command": command, "cols": cols, "rows": rows, "workdir": workdir, "user": user, "detach": detach}
+        else:
+            params = {"exec_id": exec_id, "offset": offset}
+        return Terminal(self._http.socket(self._path("terminal"), params)).begin()
+
+    # Ports.
+
+    def ports(self) -> list[Port]:
+        """The TCP ports on which something listens."""
+        answer = self._http.call(get(self._path("ports")))
+        return [decode(Port, p) for p in answer["items"]]
+
+    def connect(self, port: int) -> Connection:
+        """Opens a connection to a port of the sandbox. If nothing listens there it is a :class:`~agentbox.Conflict`."""
+        return Connection(self._http.socket(self._path("ports", str(port), "connect"), {}))
+
+    def forward(self, port: int, *, local_port: int = 0, local_host: str = "127.0.0.1") -> Forward:
+        """Leads a local port (0: any that is free) to one of the sandbox, until it is closed."""
+        return Forward.open(local_host, local_port, lambda: self.connect(port))
+
+    # What it does.
+
+    def stats(self) -> Stats:
+        """What it uses. Looking at it does not keep it from being idle."""
+        return self._http.record(Stats, get(self._path("stats")))
+
+    def follow_stats(self) -> Iterator[Stats]:
+        """What it uses, each second."""
+        for event in self._http.events(get(self._path("stats"), stream=True)):
+            if event.name == "stats":
+                yield decode(Stats, event.fields())
+
+    def events(self) -> Iterator[Event]:
+        """What happened to it, oldest first. The last thousand are kept."""
+        for event in self._http.records(Event, self._path("events"), PAGE):
+            yield event
+
+    def follow_events(self, *, after: int | None = None) -> Iterator[Event]:
+        """What happened to it and happens, until it is gone; behind the event with the ``seq`` ``after``."""
+        headers = {} if after is None else {"Last-Event-ID": str(after)}
+        request = Request("GET", self._path("events"), {"follow": True}, headers, repeatable=True)
+        for event in self._http.events(request):
+            if "seq" in (fields := event.fields()):
+                yield decode(Event, fields)
+
+    def isolation(self) -> Isolation:
+        """What isolates it."""
+        return self._http.record(Isolation, get(self._path("isolation")))
+
+
+def command_of(command: str | Sequence[str], *, stdin: str | bytes | None, **fields: object) -> dict[str, object]:
+    """The body of a request to run something."""
+    body = given(command=command, **fields)
+    if isinstance(stdin, str):
+        body["stdin"] = stdin
+    elif stdin is not None:
+        body["stdin_base64"] = base64.b64encode(stdin).decode()
+    return body
+
+
+class Network:
+    """What a sandbox may reach. Changes hold at once for new connections."""
+
+    def __init__(self, http: HTTP, box: str) -> None:
+        self._http = http
+        self._path = path_of("sandboxes", box, "network")
+
+    def get(self) -> NetworkState:
+        """What it may reach, and was denied."""
+        return self._http.record(NetworkState, get(self._path))
+
+    def set(self, network: NetworkWish, *, cut: bool = False) -> NetworkState:
+        """Replaces it: by a list of hosts, a mode, or all of it as ``network`` of :meth:`Client.create` takes it.
+
+        With ``cut`` connections that are not allowed any more end.
+        """
+        body = {**(network_of(network) or {}), "cut": cut}
+        return self._http.record(NetworkState, Request("PUT", self._path, json=body))
+
+    def change(self, *, add: Sequence[str] = (), remove: Sequence[str] = (), cut: bool = False) -> NetworkState:
+        """Puts hosts on its list, and takes off others, as they stand on it."""
+        body = {"add": list(add), "remove": list(remove), "cut": cut}
+        return self._http.record(NetworkState, Request("PATCH", self._path, json=body))
+
+    def log(self, *, since: str | None = None, order: str | None = None) -> Iterator[ConnectionRecord]:
+        """What it reached and was denied; ``order`` is ``newest`` or ``oldest`` first."""
+        params = {**PAGE, "since": since, "order": order}
+        for record in self._http.records(ConnectionRecord, self._path + "/log", params):
+            yield record
+
+
+class Packages:
+    """Installs packages, by names with versions only. A failed installation is a result.
+
+    The sandbox must be allowed to reach the package index, see the presets ``python`` and ``node``.
+    """
+
+    def __init__(self, http: HTTP, box: str) -> None:
+        self._http = http
+        self._box = box
+
+    def _install(self, tool: str, packages: Sequence[str]) -> ExecResult:
+        body = {"packages": [packages] if isinstance(packages, str) else list(packages)}
+        request = post(path_of("sandboxes", self._box, "packages", tool), body, patience=None, encoding="base64")
+        return self._http.record(ExecResult, request)
+
+    def pip(self, packages: str | Sequence[str]) -> ExecResult:
+        """Python packages."""
+        return self._install("pip", packages)
+
+    def npm(self, packages: str | Sequence[str]) -> ExecResult:
+        """Node packages."""
+        return self._install("npm", packages)
+
+    def apt(self, packages: str | Sequence[str]) -> ExecResult:
+        """Debian packages, as root."""
+        return self._install("apt", packages)
+
+
+class Sessions:
+    """Shells that stay: commands that run in one share its directory, variables and functions.
+
+    Give the name of one as ``session`` to :meth:`Box.exec` or :meth:`Box.stream`.
+    """
+
+    def __init__(self, http: HTTP, box: str) -> None:
+        self._http = http
+        self._box = box
+
+    def create(self, name: str, *, idempotency_key: str | None = None) -> ShellSession:
+        """Begins one."""
+        request = post(path_of("sandboxes", self._box, "sessions"), {"name": name}, key=key_of(idempotency_key))
+        return self._http.record(ShellSession, request)
+
+    def list(self) -> Iterator[ShellSession]:
+        """Those that there are, oldest first."""
+        for one in self._http.records(ShellSession, path_of("sandboxes", self._box, "sessions"), PAGE):
+            yield one
+
+    def remove(self, name: str) -> None:
+        """Ends one, with all that runs in it."""
+        self._http.call(Request("DELETE", path_of("sandboxes", self._box, "sessions", name)))
