@@ -127,12 +127,12 @@ func readText(ctx context.Context, in *client.Session, path string) (string, err
 	}
 	defer f.Close()
 	var b strings.Builder
-	b.Grow(int(min(max(f.Info.Size, 0), maxText+1))) // as the sandbox says
-	_, err = io.Copy(&b, io.LimitReader(f, maxText+1))
+	b.Grow(int(min(max(f.Info.Size, 0), maxMessage+1))) // as the sandbox says
+	_, err = io.Copy(&b, io.LimitReader(f, maxMessage+1))
 	switch {
 	case err != nil:
 		return "", err
-	case b.Len() > maxText:
+	case b.Len() > maxMessage:
 		return "", errTooLarge
 	case !utf8.ValidString(b.String()):
 		return "", errNoText
