@@ -180,7 +180,7 @@ export class Http {
 
   /** In how many ms a call that failed is to be sent again; undefined: not. */
   private again(call: Call, error: unknown, tries: number): number | undefined {
-    const safe = call.method === "GET" || call.method === "HEAD" || call.safe || call.key !== undefined;
+    const safe = call.method === "GET" || call.method === "HEAD" || call.safe || Boolean(call.key);
     if (!safe || call.body !== undefined || tries >= this.retries || !(error instanceof AgentboxError)) {
       return undefined;
     }

@@ -101,6 +101,7 @@ for (const [name, fail] of Object.entries(failures)) {
       (box) => box.files.mkdir("d"),
       (box) => box.network.change({ add: ["example.com"] }),
       (box) => box.process("e").signal("TERM"),
+      (box) => box.exec("true", { idempotencyKey: "" }),
     ];
     for (const call of calls) {
       const { url, asked } = await failing(t, (response) => (asked.length === 1 ? response.end(info) : fail(response)), 9);
