@@ -107,7 +107,7 @@ sync: ## Install what the project and its clients depend on: Debian packages, Go
 	. scripts/env.sh
 	go mod download
 	go -C sdk/go mod download
-	npm --prefix sdk/typescript ci
+	npm --prefix sdk/typescript ci --no-audit --no-fund
 
 .PHONY: example-python
 example-python: ## Run the Python example of gRPC with the server at localhost:50051 (bin/agentbox serve --no-auth)
@@ -120,7 +120,7 @@ build-sandbox: build ## Make the default image of sandboxes, which sessions of g
 .PHONY: build-ts
 build-ts: ## Build the client in TypeScript
 	cd sdk/typescript
-	npm ci
+	npm ci --no-audit --no-fund
 	npm run build
 
 .PHONY: build-python
