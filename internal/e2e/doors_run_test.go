@@ -149,7 +149,7 @@ func TestX11(t *testing.T) {
 			t.Errorf("an upload to %s: %v", dir, a)
 		}
 	}
-	if got := c.Sh(id, "grep -rls taken /etc /workspace /workspace_evil /x; rm -r x11"); got != "" {
+	if got := c.Sh(id, "grep -rlsx taken /etc /workspace /workspace_evil /x; rm -r x11"); got != "" {
 		t.Errorf("written were %q", got)
 	}
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"sync"
 
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
+	"agentbox/internal/server/doors"
 )
 
 // codec is the binary form of messages. It reads them where they are, while connect's
@@ -46,6 +48,22 @@ func (c codec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) error 
 		return c.UnmarshalOptions.Unmarshal(whole.Bytes(), m)
 	}
 	return c.BinaryCodec.UnmarshalRead(ctx, src, msg)
+}
+
+// jsonCodec is the form of messages as JSON.
+type jsonCodec struct{ *connectproto.JSONCodec }
+
+// maxReason bounds what an error says of a message that could not be read, in bytes: it
+// repeats a part of it.
+const maxReason = 300
+
+// UnmarshalRead implements connect.Codec.
+func (c jsonCodec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) error {
+	err := c.JSONCodec.UnmarshalRead(ctx, src, msg)
+	if err != nil && len(err.Error()) > maxReason {
+		return errors.New(doors.Clip(err.Error(), maxReason))
+	}
+	return err
 }
 
 // Fields: UploadFileRequest.data and DownloadFileResponse.data.
