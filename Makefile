@@ -194,6 +194,8 @@ dist: ## Make dist/: programs for Linux (amd64, arm64) and macOS, Debian package
 .PHONY: lint
 lint: ## golangci-lint, with the tools of tools/go.mod
 	go tool -modfile=tools/go.mod golangci-lint run ./...
+	cd sdk/go
+	go tool -modfile=../../tools/go.mod golangci-lint run --config ../../.golangci.yml ./...
 
 .PHONY: bench
 bench: build ## Measure create, exec, memory and throughput, beside Docker and mkfs.erofs where they are

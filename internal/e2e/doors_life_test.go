@@ -24,12 +24,12 @@ type held struct {
 	hold func(ctx context.Context, id string) (told string)
 }
 
-// goesOn is what goes on where that is a command.
-const goesOn = "touch began; sleep 1000"
+// lasting is what goes on where that is a command.
+const lasting = "touch began; sleep 1000"
 
 // holds are all kinds of what can go on.
 func (c *Client) holds() []held {
-	body := encode(c.t, map[string]any{"command": goesOn, "timeout": 600})
+	body := encode(c.t, map[string]any{"command": lasting, "timeout": 600})
 	plain := func(method, path, body string, headers ...string) func(context.Context, string) string {
 		return func(ctx context.Context, id string) string {
 			resp, err := c.Open(ctx, method, strings.ReplaceAll(path, "{id}", id), strings.NewReader(body), headers...)
@@ -44,7 +44,7 @@ func (c *Client) holds() []held {
 	all := []held{
 		{"native, waiting", plain("POST", api+"/sandboxes/{id}/execute", body)},
 		{"native, streaming", plain("POST", api+"/sandboxes/{id}/execute/stream", body, "Accept", "text/event-stream")},
-		{"/api/sandboxes", plain("POST", "/api/sandboxes/{id}/execute", encode(c.t, map[string]any{"command": []string{"sh", "-c", goesOn}, "timeout": 600}))},
+		{"/api/sandboxes", plain("POST", "/api/sandboxes/{id}/execute", encode(c.t, map[string]any{"command": []string{"sh", "-c", lasting}, "timeout": 600}))},
 		{"terminal", c.terminal},
 		{"upload", c.slowUpload},
 	}
@@ -52,11 +52,11 @@ func (c *Client) holds() []held {
 		rpc := c.RPC(protocol)
 		all = append(all,
 			held{protocol + ", waiting", func(ctx context.Context, id string) string {
-				a, err := rpc.Exec(ctx, &sandboxv1.ExecRequest{SessionId: id, Command: goesOn, Timeout: 600})
+				a, err := rpc.Exec(ctx, &sandboxv1.ExecRequest{SessionId: id, Command: lasting, Timeout: 600})
 				return fmt.Sprint(a, err)
 			}},
 			held{protocol + ", streaming", func(ctx context.Context, id string) string {
-				told, err := rpc.follow(ctx, id, goesOn)
+				told, err := rpc.follow(ctx, id, lasting)
 				return fmt.Sprint(told, err)
 			}})
 	}
@@ -71,7 +71,7 @@ func (c *Client) terminal(ctx context.Context, id string) string {
 	}
 	defer w.Drop()
 	defer context.AfterFunc(ctx, w.Drop)()
-	w.Type(goesOn + "\r")
+	w.Type(lasting + "\r")
 	<-w.done
 	w.mu.Lock()
 	defer w.mu.Unlock()

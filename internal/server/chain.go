@@ -114,12 +114,15 @@ func clip(s string) string {
 }
 
 // LogError adds an error to the log's line about the request that ctx belongs
-// to. The client hears nothing of it.
+// to. The client hears nothing of it. The first one stays: those behind it are what was
+// made of it for the client.
 func LogError(ctx context.Context, err error) {
 	s := scopeOf(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.err = err
+	if s.err == nil {
+		s.err = err
+	}
 }
 
 func (s *scope) failure() error {

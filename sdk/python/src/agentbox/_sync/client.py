@@ -38,7 +38,7 @@ class Client:
     ``transport``
         An httpx transport in place of the network, for tests.
 
-    It may be used by several tasks at once.
+    It may be used by several threads at once.
     """
 
     def __init__(
