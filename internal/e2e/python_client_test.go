@@ -116,7 +116,7 @@ func runPythonClient(t *testing.T) *pythonRun {
 
 	d := StartDaemon(t, append(indexFlags(t), "--egress-full", "--sandbox-memory", "256m")...)
 	report := filepath.Join(dir, "report.xml")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-m", "pytest", "--junitxml", report, "--durations", "10")
 	cmd.Dir = source
