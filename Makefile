@@ -82,6 +82,7 @@ proto: ## Generate code from proto/: internal/gen, and the stubs of sdk/ (needs 
 	export PATH="$(CURDIR)/bin:$$PATH"
 	protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/*.proto
 	protoc -I proto $(call go_stubs,agentbox,internal/gen) proto/sandbox/v1/*.proto proto/grpc/health/v1/*.proto
+	scripts/proto/python.sh
 	cd sdk/go && protoc -I ../../proto $(call go_stubs,agentbox/sdk/go,) ../../proto/sandbox/v1/*.proto
 
 # go_stubs MODULE,DIRECTORY: messages and clients below a directory of a module.
@@ -105,6 +106,10 @@ sync: ## Install what the project and its clients depend on: Debian packages, Go
 	go -C sdk/go mod download
 	npm --prefix sdk/typescript ci
 
+.PHONY: example-python
+example-python: ## Run the Python example of gRPC with the server at localhost:50051 (bin/agentbox serve --no-auth)
+	scripts/example.sh
+
 .PHONY: build-sandbox
 build-sandbox: build ## Make the default image of sandboxes, which sessions of gRPC have, too
 	bin/agentbox images build default $${MIRROR:+--mirror "$$MIRROR"}
@@ -119,12 +124,18 @@ build-ts: ## Build the client in TypeScript
 build-python: ## Build the client in Python: a wheel in dist/python
 	python3 -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist/python sdk/python
 
+.PHONY: test-ts
+test-ts: build ## Build, pack and install the client in TypeScript; run its examples and tests, also in a browser
+	$(CLIENT_TESTS) -run TypeScript ./internal/e2e
+
 .PHONY: test-python
 test-python: build ## Build the client in Python, install it in an empty environment and run its tests and examples there
-	. scripts/env.sh
-	export AGENTBOX_TEST_DIR=$${AGENTBOX_TEST_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/agentbox-test}
-	bin/agentbox --data-dir "$$AGENTBOX_TEST_DIR" images build small $${MIRROR:+--mirror "$$MIRROR"}
-	AGENTBOX_BIN=$$PWD/bin/agentbox AGENTBOX_TEST_STRICT=1 go test -count=1 -timeout 20m ./internal/e2e -run 'TestPythonClient|_Python$$'
+	$(CLIENT_TESTS) -run 'TestPythonClient|_Python$$' ./internal/e2e
+
+# Tests of clients, each with servers of their own and the images of make test.
+CLIENT_TESTS = . scripts/env.sh; export AGENTBOX_TEST_DIR=$${AGENTBOX_TEST_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/agentbox-test}; \
+	bin/agentbox --data-dir "$$AGENTBOX_TEST_DIR" images build small $${MIRROR:+--mirror "$$MIRROR"}; \
+	AGENTBOX_BIN=$(CURDIR)/bin/agentbox AGENTBOX_ENGINE=$(CURDIR)/bin/agentbox-engine AGENTBOX_GUEST=$(CURDIR)/bin/agentbox-guest AGENTBOX_TEST_STRICT=1 go test -count=1 -timeout 20m -v
 
 .PHONY: dev
 dev: build ## A server for development: no keys, loopback, storage of tenants below ./data/tenants (LISTEN=127.0.0.1:9000)
@@ -183,6 +194,8 @@ dist: ## Make dist/: programs for Linux (amd64, arm64) and macOS, Debian package
 .PHONY: lint
 lint: ## golangci-lint, with the tools of tools/go.mod
 	go tool -modfile=tools/go.mod golangci-lint run ./...
+	cd sdk/go
+	go tool -modfile=../../tools/go.mod golangci-lint run --config ../../.golangci.yml ./...
 
 .PHONY: bench
 bench: build ## Measure create, exec, memory and throughput, beside Docker and mkfs.erofs where they are
@@ -207,6 +220,10 @@ chaos: build ## Kill the server and what runs at random moments, and at each fai
 .PHONY: test-api
 test-api: build ## Requests made from the OpenAPI document, sent to a real server (CASES=10000)
 	scripts/api.sh $${CASES:-10000}
+
+.PHONY: test-recipes
+test-recipes: build ## The recipes for agent frameworks, with a model that plays a script (installs the frameworks)
+	scripts/recipes.sh
 
 .PHONY: test-cgroup2
 test-cgroup2: build ## On a host with cgroup v2: limits as root and as an ordinary user, project quotas

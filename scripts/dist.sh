@@ -61,7 +61,7 @@ deb() {
 	(cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
 	sed -e "s/@VERSION@/$debversion/" -e "s/@ARCH@/$arch/" -e "s/@SIZE@/$(du -sk --apparent-size "$root/usr" | cut -f1)/" deploy/debian/control >"$root/DEBIAN/control"
 	find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-	dpkg-deb --root-owner-group -Zxz --threads-max=1 --build "$root" "$dist/agentbox_${debversion}_$arch.deb" >/dev/null
+	dpkg-deb --root-owner-group -Zxz -z3 --threads-max=1 --build "$root" "$dist/agentbox_${debversion}_$arch.deb" >/dev/null
 }
 
 go run ./internal/manual "$work/manual"

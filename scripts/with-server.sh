@@ -14,11 +14,16 @@ if [ -n "${AGENTBOX_URL:-}" ]; then
 fi
 agentbox=${AGENTBOX_BIN:-$here/bin/agentbox} image=${IMAGE:-small}
 images=${AGENTBOX_TEST_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/agentbox-test}
-"$agentbox" --data-dir "$images" images ls 2>/dev/null | grep -q "^$image " || "$agentbox" --data-dir "$images" images build "$image" ${MIRROR:+--mirror "$MIRROR"}
-# Beside the images, so that they need not be copied.
-dir=$(mktemp -d "$images/with-server.XXXXXX")
+if ! "$agentbox" --data-dir "$images" images inspect "$image" >/dev/null 2>&1; then
+	"$agentbox" --data-dir "$images" images build "$image" ${MIRROR:+--mirror "$MIRROR"} >&2
+fi
+# Short: paths of sockets below it are limited.
+dir=$(mktemp -d "${TMPDIR:-/tmp}/ab.XXXXXX")
 chmod 711 "$dir"
-cp -al "$images/images" "$dir/images"
+for shared in images engine guest; do
+	mkdir -p "$images/$shared"
+	ln -s "$images/$shared" "$dir/$shared"
+done
 server='' status=0
 end() {
 	if [ -n "$server" ]; then

@@ -36,6 +36,7 @@ var layers = []struct {
 	{"agentbox/internal/auth/authtest", []string{"agentbox/internal/auth", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server/rest", []string{"agentbox/internal/failpoint", "agentbox/internal/packages", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/volume", "agentbox/internal/transfer", "agentbox/internal/runtime", "agentbox/internal/image", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/egress/journal", "agentbox/internal/egress/vault", "agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/nearest", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/shell", "github.com/danielgtaylor/huma/v2/...", "github.com/coder/websocket", "github.com/containerd/errdefs", "agentbox/internal/heartbeat", "agentbox/internal/ids"}},
 	{"agentbox/internal/server/rest/resttest", nil},
+	{"agentbox/internal/server/rpc/rpctest", []string{"agentbox/internal/gen/sandbox/v1", "connectrpc.com/connect/v2", "google.golang.org/protobuf/..."}},
 	{"agentbox/internal/server/doors", []string{"agentbox/internal/server", "agentbox/internal/sandbox", "agentbox/internal/audit", "agentbox/internal/guest", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server/sandboxes", []string{"agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/runtime", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/guest/client", "agentbox/internal/ids", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/server/rpc", []string{"agentbox/internal/packages", "agentbox/internal/server", "agentbox/internal/server/doors", "agentbox/internal/sandbox", "agentbox/internal/manager", "agentbox/internal/auth", "agentbox/internal/audit", "agentbox/internal/guest", "agentbox/internal/guest/client", "agentbox/internal/gen/...", "agentbox/internal/ids", "connectrpc.com/connect/v2/...", "connectrpc.com/grpcreflect/v2", "google.golang.org/protobuf/...", "github.com/containerd/errdefs"}},
@@ -43,7 +44,7 @@ var layers = []struct {
 	{"agentbox/internal/telemetry", []string{"agentbox/internal/sandbox", "github.com/prometheus/client_golang/prometheus/...", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/auth", []string{"agentbox/internal/sandbox", "agentbox/internal/ids", "agentbox/internal/peercred", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/audit", []string{"agentbox/internal/sandbox"}},
-	{"agentbox/internal/egress/policy", []string{"agentbox/internal/sandbox", "golang.org/x/net/idna", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/egress/policy", []string{"agentbox/internal/sandbox", "golang.org/x/net/idna", "golang.org/x/text/unicode/norm", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/packages", []string{"agentbox/internal/sandbox", "agentbox/internal/egress/policy", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/egress/dial", []string{"agentbox/internal/egress/policy", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/egress/token/tokentest", nil},
@@ -96,7 +97,9 @@ var layers = []struct {
 	{"agentbox/internal/wire", []string{"agentbox/internal/...", "golang.org/x/sync/errgroup"}},
 	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "github.com/coder/websocket", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/manual", []string{"agentbox/internal/cli", "github.com/spf13/cobra/..."}},
 	{"agentbox/internal/bench", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/manual", []string{"agentbox/internal/cli", "github.com/spf13/cobra", "github.com/spf13/cobra/doc"}},
 	{"agentbox/internal/arch", nil},
 }
 
@@ -120,7 +123,7 @@ var testRows = map[string][]string{
 	"agentbox/internal/volume":         {"agentbox/internal/store"},
 	"agentbox/internal/auth":           {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/server/rest":    {"agentbox/internal/server/rest/resttest", "agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store"},
-	"agentbox/internal/server/rpc":     {"agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store", "agentbox/internal/image", "agentbox/internal/volume", "agentbox/internal/egress/policy"},
+	"agentbox/internal/server/rpc":     {"agentbox/internal/server/rpc/rpctest", "agentbox/internal/auth/authtest", "agentbox/internal/runtime/fake", "agentbox/internal/store", "agentbox/internal/image", "agentbox/internal/volume", "agentbox/internal/egress/policy"},
 	"agentbox/internal/server":         {"agentbox/internal/auth/authtest"},
 	"agentbox/internal/runtime/fake":   {"agentbox/internal/runtime/runtimetest"},
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -199,14 +200,44 @@ func secretOf(h http.Header) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	key, one := single(h, "X-API-Key")
-	if !one || bearer != "" && key != "" && bearer != key {
+	header, one := single(h, "X-API-Key")
+	protocol, oneProtocol := protocolKey(h)
+	given := slices.DeleteFunc([]string{header, bearer, protocol}, func(key string) bool { return key == "" })
+	if given = slices.Compact(given); !one || !oneProtocol || len(given) > 1 {
 		return "", unauthenticated("there is more than one API key")
 	}
-	if key != "" {
-		return key, nil
+	if len(given) == 0 {
+		return "", nil
 	}
-	return bearer, nil
+	return given[0], nil
+}
+
+// WebSocketProtocol is the subprotocol that a client offers together with its key: the
+// server takes this one.
+const WebSocketProtocol = "agentbox"
+
+// protocolPrefix stands before a key among the subprotocols of a WebSocket, since pages
+// can't set its headers.
+const protocolPrefix = WebSocketProtocol + ".key."
+
+// protocolKey is the key among the subprotocols that a WebSocket is to have; false:
+// there is more than one.
+func protocolKey(h http.Header) (key string, one bool) {
+	if !strings.EqualFold(h.Get("Upgrade"), "websocket") {
+		return "", true
+	}
+	for _, list := range h.Values("Sec-WebSocket-Protocol") {
+		for name := range strings.SplitSeq(list, ",") {
+			secret, is := strings.CutPrefix(strings.TrimSpace(name), protocolPrefix)
+			if is && key != "" {
+				return "", false
+			}
+			if is {
+				key = secret
+			}
+		}
+	}
+	return key, true
 }
 
 // bearerOf is the key of the Authorization header. Bearer alone is none: a client

@@ -1,16 +1,15 @@
 # Runs in a sandbox: what the proxy costs, beside the sandbox's own loopback.
-# Arguments: the proxy's address, that of a web server and that of a server of bytes
-# outside, how many requests, how many bytes, how many connections. Prints JSON.
-import json, os, signal, socket, sys, time
-
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+# Arguments: the addresses of the proxy and, outside, of a web server, of one with TLS
+# that is intercepted and of a server of bytes; how many requests, how many bytes, how
+# many connections. Prints JSON.
+import json, os, signal, socket, ssl, subprocess, sys, time
 
 def address(text):
     host, port = text.split(":")
     return host, int(port)
 
-proxy, web, source = map(address, sys.argv[1:4])
-requests, size, conns = map(int, sys.argv[4:])
+proxy, web, secure, source = map(address, sys.argv[1:5])
+requests, size, conns = map(int, sys.argv[5:])
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 def connect(at):
@@ -31,13 +30,18 @@ def tunnel(to):
         raise SystemExit("no tunnel: %r" % head)
     return c
 
-# own is a server on the loopback: a request gets an answer, a zero byte the bytes.
+def intercepted():
+    return ssl.create_default_context().wrap_socket(tunnel(secure), server_hostname=secure[0])
+
+# own is a server on the loopback: a request gets an answer, one for /bytes and a zero
+# byte get the bytes.
 def own():
     l = socket.socket()
     l.bind(("127.0.0.1", 0))
     l.listen(16)
     if pid := os.fork():
         return pid, l.getsockname()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         c, _ = l.accept()
         if os.fork():
@@ -45,7 +49,9 @@ def own():
             continue
         c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while data := c.recv(65536):
-            if data != b"\0":
+            if data.startswith(b"GET /bytes "):
+                c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+            elif data != b"\0":
                 c.sendall(OK)
                 continue
             block = bytes(1 << 20)
@@ -53,8 +59,8 @@ def own():
                 c.sendall(block)
         os._exit(0)
 
-def ask(c, target=""):
-    c.sendall(b"GET %s/ HTTP/1.1\r\nHost: %s:%d\r\n\r\n" % (target.encode(), web[0].encode(), web[1]))
+def ask(c, host=web, target=""):
+    c.sendall(b"GET %s/ HTTP/1.1\r\nHost: %s:%d\r\n\r\n" % (target.encode(), host[0].encode(), host[1]))
     data = b""
     while not data.endswith(b"\r\n\r\nok"):
         part = c.recv(65536)
@@ -63,12 +69,15 @@ def ask(c, target=""):
         data += part
 
 def latency(at):
-    ways = {"own": (connect(at), ""), "http": (connect(proxy), "http://%s:%d" % web), "tunnel": (tunnel(web), "")}
+    ways = {
+        "own": (connect(at),), "http": (connect(proxy), web, "http://%s:%d" % web), "tunnel": (tunnel(web),),
+        "intercepted": (intercepted(), secure),
+    }
     out = {name: [] for name in ways}
     for i in range(requests + 20):
-        for name, (c, target) in ways.items():
+        for name, way in ways.items():
             began = time.perf_counter()
-            ask(c, target)
+            ask(*way)
             if i >= 20:
                 out[name].append((time.perf_counter() - began) * 1000)
     return out
@@ -85,6 +94,14 @@ def download(c):
     c.close()
     return size / 1e6 / (time.perf_counter() - began)
 
+# curl downloads what a web server has, as people do.
+def curl(at, *way):
+    text = subprocess.run(["curl", "-sS", *way, "-o", "/dev/null", "-w", "%{size_download} %{time_total}", "http://%s:%d/bytes" % at], check=True, stdout=subprocess.PIPE).stdout
+    got, took = map(float, text.split())
+    if got != size:
+        raise SystemExit("%d bytes are missing" % (size - got))
+    return size / 1e6 / took
+
 def many():
     began = time.perf_counter()
     all = [tunnel(web) for _ in range(conns)]
@@ -94,8 +111,10 @@ def many():
 
 pid, at = own()
 out = latency(at)
-out["own_rate"], out["rate"] = [], []
+out["own_rate"], out["rate"], out["own_curl"], out["curl"] = [], [], [], []
 for _ in range(3):
+    out["own_curl"].append(curl(at, "--noproxy", "*"))
+    out["curl"].append(curl(web, "--noproxy", "", "--proxy", "http://%s:%d" % proxy))
     out["own_rate"].append(download(connect(at)))
     out["rate"].append(download(tunnel(source)))
 out["many"] = many()

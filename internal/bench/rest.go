@@ -14,7 +14,7 @@ func (b *bench) rest(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	return errors.Join(b.restExec(ctx, s), b.restCreate(ctx, s), b.rpc(ctx, s))
+	return errors.Join(b.restExec(ctx, s), b.commandLine(ctx, s), b.restCreate(ctx, s), b.rpc(ctx, s))
 }
 
 func (b *bench) restExec(ctx context.Context, s *served) error {
@@ -50,6 +50,23 @@ func (b *bench) restExec(ctx context.Context, s *served) error {
 		b.report.add("stream: first byte after the program's write", "ms", first, dFirst, "<= 5 ms")
 		return s.destroy(ctx, id)
 	})
+}
+
+// commandLine measures the program as its users call it: a process for each command.
+func (b *bench) commandLine(ctx context.Context, s *served) error {
+	id, err := s.create(ctx)
+	if err != nil {
+		return err
+	}
+	var whole samples
+	for range b.n(50) {
+		pause()
+		if err := timed(&whole, func() error { return s.commandLine(ctx, "exec", id, "--", "true") }); err != nil {
+			return err
+		}
+	}
+	b.report.add("agentbox exec true, from its start to its end", "ms", whole, nil, "<= 40 ms")
+	return s.destroy(ctx, id)
 }
 
 func (b *bench) restCreate(ctx context.Context, s *served) error {

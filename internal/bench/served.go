@@ -143,6 +143,15 @@ func (s *served) output(ctx context.Context, id string, argv ...string) (string,
 	return out.Stdout, err
 }
 
+// commandLine calls the program as a client of the daemon.
+func (s *served) commandLine(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, s.cmd.Path, append([]string{"--data-dir", s.dir}, args...)...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("agentbox %q: %w: %s", args, err, out)
+	}
+	return err
+}
+
 // ticker writes the time, so often, with pauses.
 func ticker(times int) []string {
 	return []string{"python3", "-c", fmt.Sprintf("import time\nfor _ in range(%d): time.sleep(0.03); print(time.time_ns(), flush=True)", times)}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -155,19 +156,39 @@ func TestB134_EveryFormIsEnforced(t *testing.T) {
 	l.clean()
 }
 
-// TestB135_BadConfiguration: a server with one does not start, and says why.
+// TestB135_BadConfiguration: a server with one does not start, and says why. What
+// becomes of sandboxes whose proxy is killed is F14's.
 func TestB135_BadConfiguration(t *testing.T) {
 	t.Parallel()
-	for _, row := range [][]string{
-		{"egress.allow_ranges", "--egress-allow-ranges", "nonsense"},
-		{"private hosts", "--egress-private-hosts", "10.0.0.1"},
-		{"private hosts", "--egress-private-hosts", "*.example.com"},
-		{"egress.connections", "--egress-connections", "0"},
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
+	for _, row := range []struct {
+		env  string
+		args []string
+		says string
+	}{
+		{args: []string{"--egress-allow-ranges", "nonsense"}, says: "egress.allow_ranges"},
+		{args: []string{"--egress-private-hosts", "10.0.0.1"}, says: "private hosts"},
+		{args: []string{"--egress-private-hosts", "*.example.com"}, says: "private hosts"},
+		{args: []string{"--egress-connections", "0"}, says: "egress.connections"},
+		{args: []string{"--egress-resolver", "nonsense"}, says: "egress.resolver"},
+		{args: []string{"--egress-ca-bundle", "/dev/null"}, says: "/dev/null"},
+		{args: []string{"--egress-proxy-host", "127.0.0.1", "--egress-proxy-port", port}, says: "--egress-proxy-port"},
+		{env: "SIGNING_KEY=abc", says: "env SIGNING_KEY: invalid egress.signing_key"},
+		{env: "AGENTBOX_EGRESS_SIGNING_KEY=fifteen-bytes-1", says: "env AGENTBOX_EGRESS_SIGNING_KEY: invalid egress.signing_key"},
+		{env: "PROXY_PORT=65536", says: "PROXY_PORT is wrong"},
 	} {
-		d := &Daemon{t: t, Dir: DataDir(t), args: row[1:], logs: &lockedBuffer{}}
-		if err := d.StartWith(); err == nil || !strings.Contains(err.Error(), row[0]) {
-			t.Errorf("%q: %v", row[1:], err)
+		d := &Daemon{t: t, Dir: DataDir(t), args: row.args, logs: &lockedBuffer{}}
+		err := d.StartWith(row.env)
+		if err == nil || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%+v: %v", row, err)
 			d.Kill()
+		} else if key := strings.TrimPrefix(row.env, "SIGNING_KEY="); key != row.env && strings.Contains(err.Error(), key) {
+			t.Errorf("%+v: the error has the key: %v", row, err)
 		}
 	}
 }

@@ -1,41 +1,13 @@
 package e2e
 
 import (
-	"context"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 )
-
-// pythonStubs makes an environment with grpcio and the stubs of the door, as a client
-// in Python does, and returns its interpreter. Without the package index the test is
-// skipped.
-func pythonStubs(t *testing.T) (python, dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	if _, err := net.DefaultResolver.LookupHost(ctx, "pypi.org"); err != nil {
-		t.Skip("this machine does not reach the package index:", err)
-	}
-	if out, err := exec.Command("python3", "-m", "venv", dir+"/venv").CombinedOutput(); err != nil {
-		t.Skipf("this machine makes no environments of Python: %v %s", err, out)
-	}
-	python = dir + "/venv/bin/python"
-	if out, err := exec.CommandContext(t.Context(), python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "grpcio-tools").CombinedOutput(); err != nil {
-		t.Skipf("the package index gives no grpcio-tools: %v %s", err, out)
-	}
-	cmd := exec.Command(python, "-m", "grpc_tools.protoc", "-I", "../../proto", "--python_out="+dir, "--grpc_python_out="+dir, "sandbox/v1/sandbox.proto")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make the stubs: %v %s", err, out)
-	}
-	return python, dir
-}
 
 // freePort is a port of this machine that nobody has now.
 func freePort(t *testing.T) string {
@@ -49,12 +21,17 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// TestC3PythonExample: the contract's example in Python, with grpcio, by the port that
-// it knows: without keys as it is, and again with a key and nothing else.
+// TestC3PythonExample: the contract's example in Python, with the package's stubs and
+// the index's grpcio, by the port that it knows: without keys as it is, and again with a
+// key and nothing else. The class Sandbox reaches a server by TLS, too, if it was told
+// whom to trust.
 func TestC3PythonExample(t *testing.T) {
 	t.Parallel()
-	python, dir := pythonStubs(t)
-	program, err := os.ReadFile("testdata/grpc/example.py")
+	dir := t.TempDir()
+	project := filepath.Join("..", "..", "sdk", "python")
+	python := installPython(t, pythonWheels(t, filepath.Join(project, "pyproject.toml")), project, dir)
+	t.Run("TLS", func(t *testing.T) { sandboxByTLS(t, python) })
+	program, err := os.ReadFile(filepath.Join(project, "examples", "sandbox_v1", "example.py"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +51,7 @@ func TestC3PythonExample(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.CommandContext(t.Context(), python, path)
-		cmd.Env = append(os.Environ(), "PYTHONPATH="+dir, "GRPC_VERBOSITY=ERROR")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", name, err, out)
-		}
-		return string(out)
+		return command(t, "", "env", "GRPC_VERBOSITY=NONE", python, path)
 	}
 	want := regexp.MustCompile(`^session [0-9a-f-]{36}
 container [0-9a-f]{12}
@@ -107,6 +78,33 @@ $`)
 		t.Errorf("with a key:\n%s", got)
 	}
 }
+
+func sandboxByTLS(t *testing.T, python string) {
+	ca := newAuthority(t, "a company")
+	cert, key := ca.files()
+	d := StartDaemon(t, "--tls-cert", cert, "--tls-key", key)
+	program := `
+import sys
+from agentbox import ConnectionFailed, Sandbox
+url, key, ca = sys.argv[1:]
+with Sandbox(url, api_key=key, ca_file=ca) as sandbox:
+    sandbox.create()
+    print(sandbox.exec("echo by TLS").stdout, end="")
+try:
+    Sandbox(url, api_key=key).create()
+except ConnectionFailed as e:
+    print("certificate" in str(e).lower())
+`
+	if got := command(t, "", "env", "GRPC_VERBOSITY=NONE", python, "-c", program, d.URL, d.Key, ca.File); !strings.HasSuffix(got, "by TLS\nTrue\n") {
+		t.Errorf("the program says %q", got)
+	}
+}
+
+// What the class Sandbox of the Python package does on its own side.
+func TestC5_Python(t *testing.T)   { shownInPython(t, "C5") }
+func TestC6_Python(t *testing.T)   { shownInPython(t, "C6") }
+func TestC7_Python(t *testing.T)   { shownInPython(t, "C7") }
+func TestB250_Python(t *testing.T) { shownInPython(t, "B250") }
 
 // TestGRPCListen: a second daemon of the machine starts without the usual address, and
 // says so; an address that was asked for must be free.

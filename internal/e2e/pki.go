@@ -69,3 +69,21 @@ func (a *authority) loopback() tls.Certificate {
 	}, a.cert, a.key)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
+
+// files has a certificate for servers of the test, and its key, as a server reads them.
+func (a *authority) files() (cert, key string) {
+	a.t.Helper()
+	pair := a.loopback()
+	private, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	dir := a.t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, key: {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	return cert, key
+}

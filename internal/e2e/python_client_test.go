@@ -243,12 +243,14 @@ func indexFlags(t *testing.T) (flags []string) {
 	return append(flags, "--egress-ca-bundle", "system")
 }
 
-// command runs a program that must succeed.
-func command(t *testing.T, dir string, argv ...string) {
+// command runs a program that must succeed, and returns all that it wrote.
+func command(t *testing.T, dir string, argv ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
 	}
+	return string(out)
 }

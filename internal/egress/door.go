@@ -45,9 +45,10 @@ func (g *Gateway) Register(uid string, addrs []netip.Addr) error {
 }
 
 // ProxyURL has a token by which programs in a sandbox name it to their proxy. It
-// ends with the sandbox: at the time until, and at once when the sandbox does. own:
-// they have a network of their own and reach the listener over it.
-func (g *Gateway) ProxyURL(sb *sandbox.Sandbox, own bool) (string, error) {
+// is dead when the sandbox is, whose life ends until then at the latest; zero:
+// nobody knows when. own: they have a network of their own and reach the listener
+// over it.
+func (g *Gateway) ProxyURL(sb *sandbox.Sandbox, until time.Time, own bool) (string, error) {
 	host := guestProxy
 	if own {
 		host = g.o.Address
@@ -55,10 +56,10 @@ func (g *Gateway) ProxyURL(sb *sandbox.Sandbox, own bool) (string, error) {
 	if host == "" {
 		return "", sandbox.Refuse(errdefs.ErrNotImplemented, "the proxy of this server has no listener; its operator sets egress.proxy_host")
 	}
-	until := endless
-	if !sb.Expires.IsZero() {
-		// It is destroyed about then; its token should not end before it.
-		until = sb.Expires.Add(token.Skew)
+	if until.IsZero() {
+		until = endless
+	} else {
+		until = until.Add(token.Skew) // it is destroyed about then; its token should not end before it
 	}
 	t, err := g.o.Keys.Sign(token.Claims{Session: sb.UID, Tenant: sb.Tenant, Hosts: hostsOf(sb.Network), Expires: until})
 	if err != nil {

@@ -141,7 +141,7 @@ func TestJ12_NetworkNamespaces(t *testing.T) {
 	}
 	auth := func(uid string) string {
 		t.Helper()
-		text, err := g.ProxyURL(&sandbox.Sandbox{UID: uid, Network: network, Expires: time.Now().Add(time.Hour)}, true)
+		text, err := g.ProxyURL(&sandbox.Sandbox{UID: uid, Network: network}, time.Now().Add(time.Hour), true)
 		u, bad := url.Parse(text)
 		if err != nil || bad != nil || u.Host != atA {
 			t.Fatalf("%q: %v, %v", text, err, bad)
@@ -208,7 +208,7 @@ func TestJ12_NetworkNamespaces(t *testing.T) {
 	want("b all the while", b, atB, any, auth("box-b"), 200)
 
 	// A program as it is, which knows the URL alone.
-	text, err := g.ProxyURL(&sandbox.Sandbox{UID: "box-c", Network: network}, true)
+	text, err := g.ProxyURL(&sandbox.Sandbox{UID: "box-c", Network: network}, time.Time{}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,12 +90,12 @@ func (l *lab) daemon(address string) (*egress.Gateway, *token.Keys) {
 	return g, keys
 }
 
-// TestProxyURL: its token names the sandbox and ends with it.
+// TestProxyURL: its token names the sandbox and does not end before it.
 func TestProxyURL(t *testing.T) {
 	g, keys := newLab(t).daemon("host.docker.internal:15004")
-	read := func(sb sandbox.Sandbox, own bool) (string, token.Claims) {
+	read := func(sb sandbox.Sandbox, until time.Time, own bool) (string, token.Claims) {
 		t.Helper()
-		text, err := g.ProxyURL(&sb, own)
+		text, err := g.ProxyURL(&sb, until, own)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestProxyURL(t *testing.T) {
 		return u.Host, c
 	}
 	end := time.Now().Add(time.Hour).Truncate(time.Second)
-	host, c := read(sandbox.Sandbox{UID: "a", Tenant: "acme", Expires: end, Network: allowing("python", "x.test")}, true)
+	host, c := read(sandbox.Sandbox{UID: "a", Tenant: "acme", Network: allowing("python", "x.test")}, end, true)
 	python, _ := policy.Preset("python")
 	if host != "host.docker.internal:15004" || c.Session != "a" || c.Tenant != "acme" || !slices.Equal(c.Hosts, append(python, "x.test")) {
 		t.Errorf("at %s, %+v", host, c)
@@ -119,15 +119,15 @@ func TestProxyURL(t *testing.T) {
 	if late := c.Expires.Sub(end); late < 0 || late > token.Skew {
 		t.Errorf("it ends %v after the sandbox", late)
 	}
-	host, c = read(sandbox.Sandbox{UID: "a", Network: sandbox.Network{Mode: sandbox.NetworkFull}}, false)
+	host, c = read(sandbox.Sandbox{UID: "a", Network: sandbox.Network{Mode: sandbox.NetworkFull}, Expires: end}, time.Time{}, false)
 	if host != "127.0.0.1:3128" || c.Expires.Unix() != 4102444800 || !slices.Equal(c.Hosts, []string{"*"}) {
 		t.Errorf("at %s, %+v", host, c)
 	}
-	if _, c = read(sandbox.Sandbox{UID: "a", Network: allowing(slices.Repeat([]string{strings.Repeat("x", 200) + ".test"}, 1000)...)}, true); c.Hosts != nil {
+	if _, c = read(sandbox.Sandbox{UID: "a", Network: allowing(slices.Repeat([]string{strings.Repeat("x", 200) + ".test"}, 1000)...)}, end, true); c.Hosts != nil {
 		t.Errorf("a list that is too long has %d hosts", len(c.Hosts))
 	}
 	g, _ = newLab(t).daemon("")
-	if _, err := g.ProxyURL(&sandbox.Sandbox{UID: "a"}, true); !errdefs.IsNotImplemented(err) {
+	if _, err := g.ProxyURL(&sandbox.Sandbox{UID: "a"}, end, true); !errdefs.IsNotImplemented(err) {
 		t.Errorf("without a listener: %v", err)
 	}
 }

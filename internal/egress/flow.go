@@ -96,11 +96,11 @@ func (s *Session) begin(ctx context.Context, kind Kind, t policy.Target) (contex
 	return ctx, f
 }
 
-// refuse notes why the flow ends. Who is denied often waits here for the answer.
+// refuse notes why the flow ends. Who is refused often waits here for the answer,
+// also where the server can't be reached: to find that out costs the name server,
+// too.
 func (f *flow) refuse(r *refusal) {
-	if r.denied {
-		_ = f.s.denials.Wait(f.s.ctx) // an error says that the session ends
-	}
+	_ = f.s.refusals.Wait(f.s.ctx) // an error says that the session ends
 	f.rec.Verdict, f.rec.Code, f.rec.Reason, f.rec.Status = Failed, r.code, clip(r.Error()), r.status
 	if r.denied {
 		f.rec.Verdict = Denied

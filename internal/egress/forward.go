@@ -103,7 +103,10 @@ func (x *exchange) head() (http.Header, *refusal) {
 	if err != nil {
 		return nil, &refusal{status: http.StatusBadGateway, code: CodeSecret, text: "Proxy error: " + err.Error()}
 	}
-	if x.hide = newScrubber(hide); x.hide != nil {
+	if len(hide) > 0 && x.s.guesses.tooMany() {
+		return nil, deny(http.StatusForbidden, CodeSecret, "Request not allowed: the sandbox seems to guess at a secret, by what it has its host repeat; nothing of that is shown until the sandbox was stopped and started", "")
+	}
+	if x.hide = newScrubber(hide, x.s.guesses); x.hide != nil {
 		// What is compressed can't be searched, nor what is cut where the client likes.
 		h.Del("Range")
 		h.Del("If-Range")

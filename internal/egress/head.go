@@ -26,8 +26,16 @@ var (
 // one that was judged. So the bytes are checked first, in the reader's buffer.
 func readRequest(r *bufio.Reader) (*http.Request, error) {
 	// One empty line before a request is to be skipped (RFC 9112, section 2.2).
-	if b, err := r.Peek(2); err == nil && string(b) == "\r\n" {
-		_, _ = r.Discard(2)
+	first, err := r.Peek(1)
+	if err == nil && first[0] == '\r' {
+		if b, err := r.Peek(2); err == nil && string(b) == "\r\n" {
+			_, _ = r.Discard(2)
+		}
+		first, err = r.Peek(1)
+	}
+	// Other protocols, such as TLS, have no end of a head to wait for.
+	if err == nil && !isTokenByte(first[0]) {
+		return nil, malformed("it begins with no method")
 	}
 	head, err := peekHead(r)
 	if err != nil {

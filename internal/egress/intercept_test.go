@@ -83,6 +83,7 @@ func interceptingLab(t *testing.T) (*lab, *authority) {
 	})
 	m.HandleFunc("/length", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, len(r.Header.Get("X-Key"))) })
 	m.HandleFunc("/repeat", repeatKey)
+	m.HandleFunc("/says", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Query().Get("what")) })
 	l.web(allowedAddr, 443, m, "allowed.test", "direct.test")
 	l.web(allowedAddr, 80, m)
 	l.name("direct.test", allowedAddr)
@@ -216,7 +217,9 @@ func TestWebSocketOnlyUpgrade(t *testing.T) {
 	l.serve(allowedAddr, 81, func(c net.Conn) {
 		readHead(c)
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
-		_, _ = io.Copy(io.Discard, c)
+		if b, _ := io.ReadAll(c); len(b) > 0 {
+			t.Errorf("behind the upgrade comes %q", b)
+		}
 	})
 	d := l.open(l.session("allowed.test", "allowed.test:81"))
 	const fields = " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
@@ -226,6 +229,12 @@ func TestWebSocketOnlyUpgrade(t *testing.T) {
 	if resp, _ := d.dial().ask("GET http://allowed.test:81/" + fields); resp.StatusCode != 502 {
 		t.Errorf("an upgrade that was not asked for: %s", resp.Status)
 	}
+	// A server that repeats a status it was told is no server of WebSockets.
+	p := d.dial()
+	if resp, _ := p.ask("GET http://allowed.test:81/status/101 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"); resp.StatusCode != 502 {
+		t.Errorf("an upgrade that no WebSocket server accepted: %s", resp.Status)
+	}
+	_, _ = io.WriteString(p, "GET /admin HTTP/1.1\r\nHost: evil.test\r\n\r\n")
 }
 
 // TestWebSocketEnd: the end of one side ends the other, with a record.

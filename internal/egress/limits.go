@@ -75,10 +75,10 @@ const (
 	maxAnswerHead = 128 << 10
 	// minBody is how much of a body must come in Timeouts.Body.
 	minBody = 1 << 10
-	// denials is how many refusals of a session are answered each second, and
-	// denialsBurst how many at once before that: judging and answering costs the
-	// host processor time, which a sandbox that only asks has no bound for.
-	denials, denialsBurst = 100, 1000
+	// refusals is how many of a session are answered each second, and refusalsBurst
+	// how many at once before that: judging and answering costs the host processor
+	// time, which a sandbox that only asks has no bound for.
+	refusals, refusalsBurst = 100, 1000
 	// maxRefused bounds the connections of a session beyond its limit that are
 	// told so. Others are closed.
 	maxRefused = 32

@@ -72,31 +72,34 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestDenialsAreSlowedDown, and nothing else is.
-func TestDenialsAreSlowedDown(t *testing.T) {
+// TestRefusalsAreSlowedDown, and nothing else is: of what is not allowed, and of
+// what is not there.
+func TestRefusalsAreSlowedDown(t *testing.T) {
 	const atOnce, perSecond = 1000, 100
 	l := newLab(t)
 	l.web(allowedAddr, 80, ok("allowed"))
-	d := l.open(l.session("allowed.test"))
-	p := d.dial()
-	ask := func(host string) int {
-		resp, _ := p.ask("GET http://" + host + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
-		return resp.StatusCode
-	}
-	began := time.Now()
-	for range atOnce + perSecond {
-		if code := ask("evil.test"); code != 403 {
-			t.Fatal(code)
+	for host, want := range map[string]int{"evil.test": 403, "nobody.allowed.test": 502} {
+		d := l.open(l.session("allowed.test", "*.allowed.test"))
+		p := d.dial()
+		ask := func(p *peer, host string) int {
+			resp, _ := p.ask("GET http://" + host + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
+			return resp.StatusCode
 		}
-	}
-	// What was saved up meanwhile counts, too: so this is no second, but most of one.
-	if took := time.Since(began); took < 900*time.Millisecond {
-		t.Errorf("%d refusals took %v", atOnce+perSecond, took)
-	}
-	other := l.open(l.session("allowed.test")).dial()
-	for _, p := range []*peer{p, other} {
-		if resp, _ := p.ask("GET http://allowed.test/ HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != 200 {
-			t.Errorf("what is allowed: %s", resp.Status)
+		began := time.Now()
+		for range atOnce + perSecond {
+			if code := ask(p, host); code != want {
+				t.Fatalf("%s: %d", host, code)
+			}
+		}
+		// What was saved up meanwhile counts, too: so this is no second, but most of one.
+		if took := time.Since(began); took < 900*time.Millisecond {
+			t.Errorf("%d refusals of %s took %v", atOnce+perSecond, host, took)
+		}
+		other := l.open(l.session("allowed.test")).dial()
+		for _, p := range []*peer{p, other} {
+			if code := ask(p, "allowed.test"); code != 200 {
+				t.Errorf("what is allowed: %d", code)
+			}
 		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 // stream in parts of any size. A nil scrubber changes nothing.
 type scrubber struct {
 	texts    []string
+	ids      []uint64 // of the texts, by guesses
+	guesses  *guesses
 	search   *search
 	readings []*reading
 	held     []byte // the end of what came, which may be the beginning of a text
@@ -27,18 +29,23 @@ const (
 	// held back: whoever waits for the last bytes of a message would wait for ever
 	// if those happen to be such a beginning.
 	chance = 3
-	// cutText is how many bytes of a text are hidden at the end of a stream that has
-	// no more of it, such as one that was cut.
+	// cutText is how many bytes of a text, and at least half of it, are hidden at the
+	// end of a stream that has no more of it, such as one that was cut. If fewer
+	// were, who has a server repeat guesses could tell the good ones, and find the
+	// text byte by byte.
 	cutText = 8
 )
 
 // newScrubber is nil if there is nothing to hide.
-func newScrubber(texts []string) *scrubber {
+func newScrubber(texts []string, g *guesses) *scrubber {
 	texts = slices.DeleteFunc(slices.Clone(texts), func(t string) bool { return t == "" })
 	if len(texts) == 0 {
 		return nil
 	}
-	s := &scrubber{texts: texts, search: newSearch(texts)}
+	s := &scrubber{texts: texts, guesses: g, search: newSearch(texts)}
+	for _, t := range texts {
+		s.ids = append(s.ids, g.id(t))
+	}
 	for i := range spellings {
 		if sp := &spellings[i]; sp.useful(texts) {
 			s.readings = append(s.readings, newReading(s, sp))
@@ -68,11 +75,22 @@ func (s *scrubber) next(p []byte) []byte {
 // take searches a part of the stream and holds it. It returns where it ends.
 func (s *scrubber) take(p []byte) (end int64) {
 	from := s.pos + int64(len(s.held))
+	if s.guesses.tooMany() {
+		s.held = append(s.held, strings.Repeat("*", len(p))...)
+		return from + int64(len(p))
+	}
 	s.held = append(s.held, p...)
 	for _, r := range s.readings {
 		r.next(p, from)
 	}
 	return from + int64(len(p))
+}
+
+// missed notes that the beginning of a text was not followed by the rest of it.
+func (s *scrubber) missed(n *searchNode) {
+	if n.depth >= guessed && n.match == 0 {
+		s.guesses.note(s.ids[n.text], len(s.texts[n.text]), n.depth)
+	}
 }
 
 // rest returns what is held back at the end of a stream, which may be followed by
@@ -84,6 +102,11 @@ func (s *scrubber) rest() []byte {
 	for _, r := range s.readings {
 		r.cut(s.pos + int64(len(s.held)))
 	}
+	return s.release()
+}
+
+// release gives out all that is held and begins anew.
+func (s *scrubber) release() []byte {
 	s.out = append(s.out[:0], s.held...)
 	s.held, s.pos = s.held[:0], 0
 	for _, r := range s.readings {
@@ -92,10 +115,11 @@ func (s *scrubber) rest() []byte {
 	return s.out
 }
 
-// whole is a text that is no part of a stream. There must be none on its way.
+// whole is a text that is no part of a stream, and so was not cut. There must be
+// none on its way.
 func (s *scrubber) whole(text string) string {
 	s.take([]byte(text))
-	return string(s.rest())
+	return string(s.release())
 }
 
 // header keeps the texts out of fields. Names, whose letters may have changed

@@ -16,13 +16,20 @@ func starred(text []byte, hide []string) []byte {
 	out := bytes.Clone(text)
 	for _, h := range hide {
 		for i := 0; h != "" && i+len(h) <= len(text); i++ {
-			if string(text[i:i+len(h)]) == h {
+			if asciiFold(string(text[i:i+len(h)])) == asciiFold(h) {
 				copy(out[i:], strings.Repeat("*", len(h)))
 			}
 		}
-		// What the end of the stream cuts off is hidden, too.
-		for n := cutText; n < min(len(h), len(text)+1); n++ {
-			if bytes.HasSuffix(text, []byte(h[:n])) {
+	}
+	return out
+}
+
+// cutOff is starred for a stream: most of a text at its end is hidden, too.
+func cutOff(text []byte, hide []string) []byte {
+	out := starred(text, hide)
+	for _, h := range hide {
+		for n := max(cutText, (len(h)+1)/2); n < min(len(h), len(text)+1); n++ {
+			if strings.HasSuffix(asciiFold(string(text)), asciiFold(h[:n])) {
 				copy(out[len(text)-n:], strings.Repeat("*", n))
 			}
 		}
@@ -33,7 +40,7 @@ func starred(text []byte, hide []string) []byte {
 // check holds what came out against what went in.
 func check(t *testing.T, in, out []byte, hide []string) {
 	t.Helper()
-	want := starred(in, hide)
+	want := cutOff(in, hide)
 	if len(out) != len(in) {
 		t.Fatalf("%d bytes of %d: %q", len(out), len(in), out)
 	}
@@ -50,12 +57,23 @@ func check(t *testing.T, in, out []byte, hide []string) {
 	}
 }
 
+// asciiFold makes letters of ASCII small.
+func asciiFold(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if c >= 'A' && c <= 'Z' {
+			b[i] = c | 0x20
+		}
+	}
+	return string(b)
+}
+
 // begins reports whether the byte at i is one of the first of a text there.
 func begins(in []byte, i int, hide []string) bool {
 	for back := range min(chance, i+1) {
 		for _, h := range hide {
-			text := in[i-back:]
-			if h != "" && bytes.HasPrefix(text, []byte(h)) || len(text) >= cutText && strings.HasPrefix(h, string(text)) {
+			text, h := asciiFold(string(in[i-back:])), asciiFold(h)
+			if h != "" && strings.HasPrefix(text, h) || len(text) >= cutText && strings.HasPrefix(h, text) {
 				return true
 			}
 		}
@@ -66,7 +84,7 @@ func begins(in []byte, i int, hide []string) bool {
 // scrubbed gives a stream to a scrubber in parts of the given sizes, again and
 // again.
 func scrubbed(in []byte, hide []string, sizes []byte) []byte {
-	s := newScrubber(hide)
+	s := newScrubber(hide, nil)
 	var out []byte
 	for i, left := 0, in; len(left) > 0; i++ {
 		n := min(int(sizes[i%len(sizes)])+1, len(left))
@@ -83,20 +101,20 @@ func TestScrubber(t *testing.T) {
 		hide []string
 	}{
 		{"", []string{key}}, {"nothing", []string{key}}, {key, []string{key}}, {"a" + key + key + "b", []string{key}},
-		{"sk-1234567", []string{key}}, {"sk-1234", []string{key}}, {"sk-sk-12345678", []string{key}}, {"sk-1234sk-12345678", []string{key}},
+		{"sk-1234567", []string{key}}, {"sk-1234567", []string{key + strings.Repeat("9", 9)}}, {"sk-1234", []string{key}}, {"sk-sk-12345678", []string{key}}, {"sk-1234sk-12345678", []string{key}},
 		{"abababab", []string{"abab"}}, {"aaaaaaaaaa", []string{"aaaa"}}, {"xxaabaabaabaax", []string{"aabaabaa"}},
 		{"she said hers", []string{"she", "he", "hers"}}, {"xabcdabcdexx", []string{"bcda", "abcde", "cdab"}},
-		{"one two and two one", []string{"one two", "two one"}}, {"abcde", []string{"abcd", "bcde"}},
+		{"one two and two one", []string{"one two", "two one"}}, {"abcde", []string{"abcd", "bcde"}}, {"is SK-12345678.", []string{key}}, {"is sk-AbC.", []string{"SK-aBc"}},
 	} {
 		for size := range len(c.in) + 1 {
 			out := scrubbed([]byte(c.in), c.hide, []byte{byte(size)})
 			check(t, []byte(c.in), out, c.hide)
 		}
-		if whole := newScrubber(c.hide).whole(c.in); whole != string(starred([]byte(c.in), c.hide)) {
+		if whole := newScrubber(c.hide, nil).whole(c.in); whole != string(starred([]byte(c.in), c.hide)) {
 			t.Errorf("%q as a whole: %q", c.in, whole)
 		}
 	}
-	if newScrubber(nil) != nil || newScrubber([]string{""}) != nil {
+	if newScrubber(nil, nil) != nil || newScrubber([]string{""}, nil) != nil {
 		t.Error("nothing to hide makes a scrubber")
 	}
 }
@@ -104,7 +122,7 @@ func TestScrubber(t *testing.T) {
 // TestScrubberHoldsLittle: what can't be the beginning of a text goes at once, and
 // so do a few bytes that can.
 func TestScrubberHoldsLittle(t *testing.T) {
-	s := newScrubber([]string{"sk-12345678"})
+	s := newScrubber([]string{"sk-12345678"}, nil)
 	for _, c := range []struct{ part, want string }{
 		{"data: x\n\n", "data: x\n\n"}, {"ends like sk-", "ends like sk-"}, {"1", ""}, {"2", ""}, {"x", "12x"},
 	} {
@@ -119,7 +137,7 @@ func TestScrubReader(t *testing.T) {
 	for name, r := range map[string]io.Reader{
 		"at once": strings.NewReader(in), "byte by byte": iotest.OneByteReader(strings.NewReader(in)), "with its end": iotest.DataErrReader(strings.NewReader(in)),
 	} {
-		got, err := io.ReadAll(newScrubber([]string{"sk-12345678"}).reader(r))
+		got, err := io.ReadAll(newScrubber([]string{"sk-12345678"}, nil).reader(r))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +146,7 @@ func TestScrubReader(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	_, err := io.ReadAll(newScrubber([]string{"x"}).reader(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("ab")))))
+	_, err := io.ReadAll(newScrubber([]string{"x"}, nil).reader(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("ab")))))
 	if !errors.Is(err, iotest.ErrTimeout) {
 		t.Errorf("the error is %v", err)
 	}
@@ -136,7 +154,7 @@ func TestScrubReader(t *testing.T) {
 
 func TestScrubHeader(t *testing.T) {
 	h := http.Header{"X-Echo": {"a", "Bearer sk-Abcdefgh!"}, "X-Sk-Abcdefgh-Y": {"1"}, "Other": {"sk-Abcd"}}
-	newScrubber([]string{"sk-Abcdefgh"}).header(h)
+	newScrubber([]string{"sk-Abcdefgh"}, nil).header(h)
 	if !slices.Equal(h["X-Echo"], []string{"a", "Bearer ***********!"}) || len(h) != 2 || h.Get("Other") != "sk-Abcd" {
 		t.Errorf("%v", h)
 	}
@@ -155,14 +173,14 @@ func FuzzScrubber(f *testing.F) {
 			sizes = []byte{7}
 		}
 		hide := []string{a, b}
-		if newScrubber(hide) == nil {
+		if newScrubber(hide, nil) == nil {
 			return
 		}
 		if strings.ContainsAny(string(in), `%+\\&-_`) {
 			return // it may be read in other spellings, see FuzzSpellings
 		}
 		check(t, in, scrubbed(in, hide, sizes), hide)
-		if got := newScrubber(hide).whole(string(in)); got != string(starred(in, hide)) {
+		if got := newScrubber(hide, nil).whole(string(in)); got != string(starred(in, hide)) {
 			t.Errorf("as a whole %q, want %q", got, starred(in, hide))
 		}
 	})

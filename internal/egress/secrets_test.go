@@ -170,6 +170,40 @@ func TestLEAK08_LaterAnswers(t *testing.T) {
 	}
 }
 
+// TestLEAK08_Guesses: who has a server repeat what it guesses sees nothing of the
+// secret's host any more; a new session begins anew.
+func TestLEAK08_Guesses(t *testing.T) {
+	l, ca := interceptingLab(t)
+	l.web(evilAddr, 80, ok("elsewhere"))
+	s := l.session("allowed.test", "evil.test")
+	c := l.open(s).clientWith("http", &tls.Config{RootCAs: ca.pool})
+	says := func(what string) (int, string) {
+		resp, body := get(t, c, "https://allowed.test/says?what="+what)
+		return resp.StatusCode, body
+	}
+	for n := 6; n < 9; n++ {
+		if code, body := says(secret[:n] + "!"); code != 200 || body != secret[:n]+"!" {
+			t.Errorf("%d bytes: %d %q", n, code, body)
+		}
+	}
+	if code, _ := says(secret[:9] + "!"); code != 200 {
+		t.Errorf("one length more: %d", code)
+	}
+	if code, body := says("hello"); code != 403 || !strings.Contains(body, "guess") {
+		t.Errorf("then: %d %q", code, body)
+	}
+	if r := l.recordOf(egress.CodeSecret); r.Verdict != egress.Denied {
+		t.Errorf("the record is %+v", r)
+	}
+	if _, body := get(t, c, "http://evil.test/"); !strings.HasPrefix(body, "elsewhere") {
+		t.Errorf("another host: %q", body)
+	}
+	again := l.open(l.session("allowed.test")).clientWith("http", &tls.Config{RootCAs: ca.pool})
+	if _, body := get(t, again, "https://allowed.test/says?what=hello"); body != "hello" {
+		t.Errorf("another session: %q", body)
+	}
+}
+
 // TestSecretOnceMore: a secret is hidden wherever it comes from, and one that can't
 // be read is told, not left out.
 func TestSecretOnceMore(t *testing.T) {

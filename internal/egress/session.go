@@ -30,8 +30,10 @@ type Session struct {
 	policy atomic.Pointer[policy.Policy]
 	meter  *meter
 	asks   asks
-	// denials slows down who asks for what is not allowed.
-	denials *rate.Limiter
+	// guesses at its secrets.
+	guesses *guesses
+	// refusals slows down who asks for what is not allowed, or not there.
+	refusals *rate.Limiter
 
 	ctx    context.Context // ends with the session
 	cancel context.CancelCauseFunc
@@ -54,7 +56,7 @@ func NewSession(o SessionOptions) *Session {
 	if o.Limits.Conns <= 0 {
 		o.Limits.Conns = DefaultConns
 	}
-	s := &Session{o: o, meter: newMeter(o.Limits), denials: rate.NewLimiter(denials, denialsBurst), flows: make(map[*flow]struct{})}
+	s := &Session{o: o, meter: newMeter(o.Limits), guesses: newGuesses(), refusals: rate.NewLimiter(refusals, refusalsBurst), flows: make(map[*flow]struct{})}
 	s.policy.Store(o.Policy)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s

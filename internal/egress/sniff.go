@@ -67,7 +67,7 @@ var methods = []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "
 // looksLikeHTTP reports whether the bytes begin with a line that a server could
 // take for a request's of HTTP/1, however lenient it is.
 func looksLikeHTTP(b []byte, port uint16) guess {
-	b = bytes.TrimLeft(b, "\r\n")
+	b = bytes.TrimLeft(b, "\r\n \t\v\f") // some servers skip them all
 	if len(b) == 0 {
 		return perhaps
 	}

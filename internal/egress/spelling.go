@@ -133,11 +133,11 @@ type reading struct {
 
 func newReading(s *scrubber, sp *spelling) *reading {
 	r := &reading{spelling: sp, s: s, starts: make([]uint32, s.search.longest+1)}
-	for c, n := range s.search.first {
-		r.begins[c] = n != 0 || sp.mark != 0 && byte(c) == sp.mark
+	for c := range r.begins {
+		r.begins[c] = s.search.first[small(byte(c))] != 0 || sp.mark != 0 && byte(c) == sp.mark
 	}
 	for c, as := range sp.instead {
-		r.begins[c] = s.search.first[as] != 0
+		r.begins[c] = s.search.first[small(as)] != 0
 	}
 	return r
 }
@@ -188,7 +188,11 @@ func (r *reading) take(c byte, end int64) {
 
 // step goes on with a byte of the text, written from begin to end.
 func (r *reading) step(c byte, begin, end int64) {
+	before := r.node()
 	r.at = r.s.search.step(r.at, c)
+	if r.node().depth <= before.depth {
+		r.s.missed(before)
+	}
 	r.starts[r.count%uint32(len(r.starts))] = uint32(begin)
 	r.count++
 	if n := r.node().match; n > 0 {
@@ -228,7 +232,9 @@ func (r *reading) from(end int64) int64 {
 // cut puts stars over what is so long a beginning of a text that it is none by
 // chance, at the end of a stream.
 func (r *reading) cut(end int64) {
-	if n := r.node().depth; n >= cutText {
-		r.star(n, end)
+	n := r.node()
+	if n.most {
+		r.star(n.depth, end)
 	}
+	r.s.missed(n)
 }

@@ -2,6 +2,8 @@ package egress
 
 import (
 	"context"
+	"crypto/sha1" //nolint:gosec // as the protocol has it
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +15,7 @@ func (x *exchange) upgraded(ctx context.Context, resp *http.Response) bool {
 	x.gone.stop()
 	x.body.stop()
 	server, ok := resp.Body.(io.ReadWriteCloser)
-	if !ok || !wantsWebSocket(x.req.Header) || x.old {
+	if !ok || !wantsWebSocket(x.req.Header) || x.old || !acceptsWebSocket(x.req.Header, resp.Header) {
 		x.refuse(x.f, x.req, failure("Proxy error: ", CodeForward, x.f.target.Host(), errors.New("an upgrade that nobody asked for")))
 		return false
 	}
@@ -28,6 +30,15 @@ func (x *exchange) upgraded(ctx context.Context, resp *http.Response) bool {
 	}
 	x.joinBytes(ctx, server)
 	return false
+}
+
+// acceptsWebSocket reports whether an answer is a WebSocket server's to the request
+// (RFC 6455, section 4.2.2). A server that only repeats a status that it was told
+// would read on, and take what comes for requests.
+func acceptsWebSocket(request, answer http.Header) bool {
+	const mark = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+	sum := sha1.Sum([]byte(request.Get("Sec-WebSocket-Key") + mark)) //nolint:gosec // the protocol's, and no secret
+	return answer.Get("Sec-WebSocket-Accept") == base64.StdEncoding.EncodeToString(sum[:])
 }
 
 // joinBytes moves bytes until both directions have ended.

@@ -176,6 +176,18 @@ func TestNET14_Confusion(t *testing.T) {
 	}
 }
 
+// TestOtherProtocols: who takes the proxy for one of TLS or SOCKS4 hears at once that
+// it is none, not when a head of a request should have ended.
+func TestOtherProtocols(t *testing.T) {
+	l := newLab(t)
+	d := l.open(l.session())
+	for what, first := range map[string]string{"TLS": "\x16\x03\x01\x02\x00\x01", "SOCKS4": "\x04\x01\x00\x50", "SSL 2": "\x80\x2e\x01", "nothing": "\x00"} {
+		if resp, body := d.dial().ask(first); resp.StatusCode != 400 || body != "Invalid proxy request" {
+			t.Errorf("%s: %s %q", what, resp.Status, body)
+		}
+	}
+}
+
 // TestB129_Spellings: the forms of one host are one host.
 func TestB129_Spellings(t *testing.T) {
 	l := newLab(t)

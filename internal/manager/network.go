@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -37,9 +38,9 @@ type Egress interface {
 	// Register says from which addresses connections of a sandbox that has a way
 	// come, and no others.
 	Register(uid string, addrs []netip.Addr) error
-	// ProxyURL has a token that names a sandbox to its proxy. own: it has a network
-	// of its own.
-	ProxyURL(sb *sandbox.Sandbox, own bool) (string, error)
+	// ProxyURL has a token that names a sandbox, which ends until then at the latest,
+	// to its proxy; zero: nobody knows when. own: it has a network of its own.
+	ProxyURL(sb *sandbox.Sandbox, until time.Time, own bool) (string, error)
 	// Requests are the hosts that a sandbox was denied; Dismiss takes one off the
 	// list, or reports NotFound.
 	Requests(uid string) []sandbox.NetworkRequest
@@ -69,7 +70,7 @@ func (noEgress) Requests(string) []sandbox.NetworkRequest { return nil }
 func (noEgress) Dismiss(string, string) error             { return errdefs.ErrNotFound }
 func (noEgress) Transferred(string) (out, in int64)       { return 0, 0 }
 func (noEgress) Trust(*sandbox.Sandbox) [][]byte          { return nil }
-func (noEgress) ProxyURL(*sandbox.Sandbox, bool) (string, error) {
+func (noEgress) ProxyURL(*sandbox.Sandbox, time.Time, bool) (string, error) {
 	return "", errdefs.ErrNotImplemented
 }
 
@@ -124,9 +125,8 @@ func (m *Manager) register(ctx context.Context, b *box) {
 // the tunnel, where the token is checked and none is needed.
 //
 // The token is a credential of this one sandbox. Doors give it to the sandbox's
-// owner only, and back ends to programs in the sandbox; it is in no log. It ends
-// with the lifetime that the sandbox has now: whoever extends that gives out
-// another.
+// owner only, and back ends to programs in the sandbox; it is in no log. It is
+// good as long as the sandbox lives, however its lifetime is changed.
 func (m *Manager) ProxyURL(ctx context.Context, c sandbox.Caller, id string) (string, error) {
 	b, err := m.find(ctx, c, id)
 	if err != nil {
@@ -142,8 +142,15 @@ func (m *Manager) ProxyURL(ctx context.Context, c sandbox.Caller, id string) (st
 	if err != nil {
 		return "", fmt.Errorf("make the URL of the sandbox's proxy: %w", err)
 	}
+	var until time.Time
+	if most := m.policy.MaxLifetime; most != 0 {
+		until = sb.Created.Add(most)
+		if sb.Expires.After(until) { // there was another maximum
+			until = sb.Expires
+		}
+	}
 	_, own := runtime.As[runtime.Networked](m.opts.Runtime)
-	return m.opts.Egress.ProxyURL(&sb, own)
+	return m.opts.Egress.ProxyURL(&sb, until, own)
 }
 
 // SetNetwork changes what a sandbox may reach, at once for everything new. With

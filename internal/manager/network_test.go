@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -23,6 +24,7 @@ type gateway struct {
 	mu    sync.Mutex
 	open  map[string]bool
 	addrs map[string][]netip.Addr
+	until time.Time // of the last URL
 	err   error
 }
 
@@ -31,7 +33,10 @@ func (g *gateway) Set(string, sandbox.Network, bool) error  { return nil }
 func (g *gateway) Requests(string) []sandbox.NetworkRequest { return nil }
 func (g *gateway) Trust(*sandbox.Sandbox) [][]byte          { return nil }
 func (g *gateway) Transferred(string) (out, in int64)       { return 0, 0 }
-func (g *gateway) ProxyURL(sb *sandbox.Sandbox, own bool) (string, error) {
+func (g *gateway) ProxyURL(sb *sandbox.Sandbox, until time.Time, own bool) (string, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.until = until
 	if own {
 		return "http://own/" + sb.UID, nil
 	}
@@ -139,12 +144,13 @@ func TestAddressesAreRegistered(t *testing.T) {
 // TestProxyURL is for the owner of a sandbox that runs and has a network.
 func TestProxyURL(t *testing.T) {
 	r := newRig(t)
-	r.egress = &gateway{open: map[string]bool{}, addrs: map[string][]netip.Addr{}}
+	g := &gateway{open: map[string]bool{}, addrs: map[string][]netip.Addr{}}
+	r.egress = g
 	d := r.open()
-	sb := d.create(sandbox.CreateRequest{Network: sandbox.Network{Allow: []string{"example.com"}}})
+	sb := d.create(sandbox.CreateRequest{Network: sandbox.Network{Allow: []string{"example.com"}}, Lifetime: time.Hour})
 	none := d.create(sandbox.CreateRequest{})
-	if got, err := d.ProxyURL(t.Context(), acme, sb.Short); err != nil || got != "http://tunnel/"+sb.UID {
-		t.Errorf("got %q, %v", got, err)
+	if got, err := d.ProxyURL(t.Context(), acme, sb.Short); err != nil || got != "http://tunnel/"+sb.UID || !g.until.IsZero() {
+		t.Errorf("got %q until %v, %v", got, g.until, err)
 	}
 	if _, err := d.ProxyURL(t.Context(), sandbox.Caller{Owner: "other"}, sb.UID); !errdefs.IsNotFound(err) {
 		t.Errorf("another owner: %v", err)
@@ -159,13 +165,15 @@ func TestProxyURL(t *testing.T) {
 		t.Errorf("stopped: %v", err)
 	}
 	r.wrap = func(rt runtime.Runtime) runtime.Runtime { return networked{rt, netip.MustParseAddr("192.0.2.7")} }
+	r.policy.MaxLifetime = 2 * time.Hour
 	d.close()
 	d = r.open()
 	if _, err := d.Start(t.Context(), acme, sb.UID); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := d.ProxyURL(t.Context(), acme, sb.UID); err != nil || got != "http://own/"+sb.UID {
-		t.Errorf("with a network of its own: %q, %v", got, err)
+	got, err := d.ProxyURL(t.Context(), acme, sb.UID)
+	if end := sb.Created.Add(2 * time.Hour); err != nil || got != "http://own/"+sb.UID || !g.until.Equal(end) {
+		t.Errorf("with a network of its own, and a maximum of life: %q until %v, want %v, %v", got, g.until, end, err)
 	}
 }
 

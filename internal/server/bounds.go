@@ -4,12 +4,16 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/containerd/errdefs"
 )
 
 // body is a request's body whose sender may not take for ever. A handler that
@@ -19,35 +23,79 @@ type body struct {
 	control *http.ResponseController
 	timeout time.Duration
 	rolling bool         // the timeout is for each read, not for all
+	until   time.Time    // the deadline
 	ended   atomic.Bool  // a deadline would now be that of the client's presence
 	over    func() error // why nothing is read any more
+	useless atomic.Bool  // nothing takes it any more
 	metrics *Metrics
 }
 
 // boundBody gives a request with a body a deadline for all of it.
-func boundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration, m *Metrics) {
+func boundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration, m *Metrics) *body {
 	if r.Body == nil || r.Body == http.NoBody {
-		return
+		return nil
 	}
-	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), timeout: timeout, over: func() error { return nil }, metrics: m}
+	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), timeout: timeout, metrics: m}
+	b.over = b.unused
 	b.extend()
 	r.Body = b
+	return b
+}
+
+var errUseless = fmt.Errorf("%w: nothing takes the body any more", errdefs.ErrUnavailable)
+
+func (b *body) unused() error {
+	if b.useless.Load() {
+		return errUseless
+	}
+	return nil
+}
+
+// interrupt ends a read that waits; those after it ask over first.
+func (b *body) interrupt() {
+	if !b.ended.Load() {
+		_ = b.control.SetReadDeadline(time.Unix(1, 0)) // fails on a broken connection, as the read will
+	}
+}
+
+// EndBody ends reading the body of the request that ctx belongs to when done is closed,
+// even in the middle of a read: whatever takes it is no more. stop is called by the
+// handler when it reads no more.
+func EndBody(ctx context.Context, done <-chan struct{}) (stop func()) {
+	b := scopeOf(ctx).body
+	if b == nil {
+		return func() {}
+	}
+	stopped, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		select {
+		case <-done:
+			b.useless.Store(true)
+			b.interrupt()
+		case <-stopped:
+		}
+	}()
+	return func() {
+		close(stopped)
+		<-over // the connection is not the request's any more
+	}
 }
 
 // endWith ends reading with ctx, even in the middle of a read: what is sent after that
 // is not for the handler. done is called when the handler has ended.
 func (b *body) endWith(ctx context.Context) (done func()) {
 	b.over = func() error {
-		if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
 			return err
 		}
-		return nil // of a connection that broke the read tells more
+		return b.unused() // of a connection that broke the read tells more
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		if b.over() != nil && !b.ended.Load() {
-			_ = b.control.SetReadDeadline(time.Unix(1, 0)) // fails on a broken connection, as the read will
+		if b.over() != nil {
+			b.interrupt()
 		}
 	})
 	return func() {
@@ -57,8 +105,18 @@ func (b *body) endWith(ctx context.Context) (done func()) {
 	}
 }
 
+// slack is the part of the timeout by which a deadline may be late. With HTTP/2 a new
+// one goes through the goroutine that serves the connection, so not each read sets one.
+const slack = 8
+
+// extend gives the sender the timeout from now on.
 func (b *body) extend() {
-	_ = b.control.SetReadDeadline(time.Now().Add(b.timeout)) // fails on a broken connection, as the read will
+	now := time.Now()
+	if b.until.Sub(now) >= b.timeout {
+		return
+	}
+	b.until = now.Add(b.timeout + b.timeout/slack)
+	_ = b.control.SetReadDeadline(b.until) // fails on a broken connection, as the read will
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -89,6 +147,13 @@ func (e *brokenBody) Error() string { return "read the body: " + e.err.Error() }
 
 // Unwrap is what went wrong with the connection.
 func (e *brokenBody) Unwrap() error { return e.err }
+
+// BodyEnded reports whether EndBody ended the body of a request. HTTP/1.1 ends the
+// request's context with it, as if the client were gone.
+func BodyEnded(ctx context.Context) bool {
+	b := scopeOf(ctx).body
+	return b != nil && b.useless.Load()
+}
 
 func (route *Route) maxBody() int64 {
 	if route.MaxBody > 0 {
@@ -121,6 +186,11 @@ type answer struct {
 	bytes   int64
 	metrics *Metrics
 	stream  string // its kind; empty: it is none
+
+	mu    sync.Mutex
+	due   time.Time // when the write that is on its way must be done; zero: none is
+	timer *time.Timer
+	armed bool // the timer looks
 }
 
 func newAnswer(w http.ResponseWriter, timeout time.Duration, m *Metrics) *answer {
@@ -135,22 +205,63 @@ func (a *answer) opened(kind string) {
 	}
 }
 
+// done is called when nobody writes any more.
 func (a *answer) done() {
 	if a.stream != "" {
 		a.metrics.streams.WithLabelValues(a.stream).Dec()
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.timer != nil {
+		a.timer.Stop()
+	}
 }
 
-// extend is called before anything is sent: the deadline is for one write, and
-// an answer may pause as long as it likes between two.
+// extend gives the receiver its time for what the server sends on its own, when the
+// handler has ended.
 func (a *answer) extend() {
 	_ = a.control.SetWriteDeadline(time.Now().Add(a.timeout)) // fails on a broken connection, as the write will
 }
 
-// rest takes the deadline back when the write is done. HTTP/2 would end a stream at
-// that time, whether something is written or not.
-func (a *answer) rest() {
-	_ = a.control.SetWriteDeadline(time.Time{}) // fails on a broken connection, as the next write will
+// begin gives the receiver its time for one write: an answer may pause as long as it
+// likes between two. That is no deadline of the connection, because with HTTP/2 it would
+// end the stream at that time, whether something is written or not, and to set one
+// and take it back costs as much as the write.
+func (a *answer) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.due = time.Now().Add(a.timeout)
+	switch {
+	case a.armed:
+		return // it looks again, if need be
+	case a.timer == nil:
+		a.timer = time.AfterFunc(a.timeout, a.look)
+	default:
+		a.timer.Reset(a.timeout)
+	}
+	a.armed = true
+}
+
+// end is called when the write is done.
+func (a *answer) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.due = time.Time{}
+}
+
+// look breaks a write off whose time is over.
+func (a *answer) look() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	left := time.Until(a.due)
+	switch {
+	case a.due.IsZero():
+		a.armed = false
+	case left > 0:
+		a.timer.Reset(left)
+	default:
+		_ = a.control.SetWriteDeadline(time.Unix(1, 0)) // fails on a broken connection, as the write does
+	}
 }
 
 func (a *answer) WriteHeader(status int) {
@@ -164,8 +275,8 @@ func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
-	a.extend()
-	defer a.rest()
+	a.begin()
+	defer a.end()
 	n, err := a.ResponseWriter.Write(p)
 	a.bytes += int64(n)
 	a.metrics.sent.Add(float64(n))
@@ -180,8 +291,8 @@ func (a *answer) FlushError() error {
 	if a.Header().Get("Content-Type") == "text/event-stream" {
 		a.opened(streamEvents)
 	}
-	a.extend()
-	defer a.rest()
+	a.begin()
+	defer a.end()
 	return a.control.Flush()
 }
 

@@ -18,6 +18,7 @@ import (
 // scope is what is learnt about a request while it is served.
 type scope struct {
 	caller sandbox.Caller
+	body   *body // nil: there is none
 
 	mu  sync.Mutex // what a request began may outlast it
 	err error      // of the server's own doing, for the log
@@ -45,7 +46,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		r = r.WithContext(context.WithValue(r.Context(), scopeKey{}, sc))
 		a := newAnswer(w, s.opts.WriteTimeout, s.metrics)
 		defer a.done()
-		boundBody(w, r, s.opts.BodyTimeout, s.metrics)
+		sc.body = boundBody(w, r, s.opts.BodyTimeout, s.metrics)
 		done := s.flight.begin(r)
 		defer done()
 		defer a.extend() // for what the server still sends on its own
@@ -113,12 +114,15 @@ func clip(s string) string {
 }
 
 // LogError adds an error to the log's line about the request that ctx belongs
-// to. The client hears nothing of it.
+// to. The client hears nothing of it. The first one stays: those behind it are what was
+// made of it for the client.
 func LogError(ctx context.Context, err error) {
 	s := scopeOf(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.err = err
+	if s.err == nil {
+		s.err = err
+	}
 }
 
 func (s *scope) failure() error {

@@ -358,6 +358,17 @@ func TestWEB01_NoStateChange(t *testing.T) {
 	}
 }
 
+// TestCauseInLog: the log has the cause of an error, not what the client is told instead.
+func TestCauseInLog(t *testing.T) {
+	w := start(t, auth.Policy{NoAuth: true}, server.Options{}, server.Route{Pattern: "GET /x", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		server.LogError(r.Context(), errSecret)
+		server.WriteError(w, r, server.NewProblem(server.CodeInternal, "it failed"))
+	})})
+	if _, body := w.do("GET", "/x", nil); !strings.Contains(body, "it failed") || strings.Contains(body, errSecret.Error()) || !strings.Contains(w.log.String(), errSecret.Error()) {
+		t.Errorf("the client is told %q, the log\n%s", body, w.log.String())
+	}
+}
+
 func TestRequestID(t *testing.T) {
 	w := start(t, auth.Policy{}, server.Options{}, server.Route{Pattern: "GET /x", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := server.Caller(r.Context())

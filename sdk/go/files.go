@@ -110,7 +110,7 @@ func (f *Files) ReadStream(ctx context.Context, path string, o ReadOptions) (*Fi
 		}
 		q.header = http.Header{"Range": {fmt.Sprintf("bytes=%d-%s", o.Offset, end)}}
 	}
-	resp, err := f.b.c.do(ctx, q)
+	resp, err := f.b.c.do(ctx, q) //nolint:bodyclose // File.Close does
 	if err != nil {
 		return nil, err
 	}

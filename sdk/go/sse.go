@@ -37,7 +37,7 @@ func (c *Client) events(ctx context.Context, q call) iter.Seq2[sse, error] {
 			header[name] = values
 		}
 		q.header = header
-		resp, err := c.do(ctx, q)
+		resp, err := c.do(ctx, q) //nolint:bodyclose // readEvents does
 		if err != nil {
 			yield(sse{}, err)
 			return

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // requests are those that an entry allows.
@@ -96,6 +98,10 @@ func decodePath(escaped string) (string, bool) {
 		strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' || r == '%' }) {
 		return "", false
 	}
+	// Some servers take full-width and other compatible characters for the ASCII ones.
+	if marks(norm.NFKC.String(path)) != marks(path) {
+		return "", false
+	}
 	for segment := range strings.SplitSeq(path, "/") {
 		segment, _, _ = strings.Cut(segment, ";") // parameters, for servers that know them
 		if segment == "." || segment == ".." {
@@ -103,4 +109,14 @@ func decodePath(escaped string) (string, bool) {
 		}
 	}
 	return path, true
+}
+
+// marks is how many characters of a text mean something in a path.
+func marks(s string) (n int) {
+	for _, c := range s {
+		if strings.ContainsRune("/\\.;%?#", c) {
+			n++
+		}
+	}
+	return n
 }

@@ -231,12 +231,13 @@ var pumps = pump.New(4)
 
 // pass moves bytes between the host and a program in the sandbox.
 func pass(host hostConn, program PortConn) {
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	go func() {
-		defer close(done)
 		// The host's end is gone, at once or at the end: so is the program's.
 		defer program.Close()
-		if err := pumps.Copy(program, host); err != nil {
+		err := pumps.Copy(program, host)
+		defer func() { done <- err }()
+		if err != nil {
 			abort(program)
 			_ = host.SetWriteDeadline(past)
 			return
@@ -251,5 +252,9 @@ func pass(host hostConn, program PortConn) {
 	} else {
 		_ = host.CloseWrite()
 	}
-	<-done
+	// Of a connection that the program reset, only one of the two hears so; the other one
+	// may have seen an end.
+	if err := <-done; err != nil {
+		_ = host.Fail(err)
+	}
 }

@@ -127,6 +127,25 @@ func Lost(sb *sandbox.Sandbox, res *sandbox.Result) error {
 	return &sandbox.StateError{Short: sb.Short, Status: sb.Status, Text: res.Reason}
 }
 
+// Ended tells of a sandbox that stopped or went while something was done in it, rather
+// than of what broke by that.
+func Ended(ctx context.Context, boxes interface {
+	Get(ctx context.Context, c sandbox.Caller, id string) (sandbox.Sandbox, error)
+}, c sandbox.Caller, id string, err error,
+) error {
+	if err == nil || !server.BodyEnded(ctx) && (!errdefs.IsUnavailable(err) || ctx.Err() != nil) {
+		return err
+	}
+	sb, look := boxes.Get(context.WithoutCancel(ctx), c, id)
+	switch {
+	case look != nil:
+		return look
+	case sb.Status != sandbox.Live:
+		return &sandbox.StateError{Short: sb.Short, Status: sb.Status, Text: sandbox.NotRunning}
+	}
+	return err
+}
+
 // Chars holds back the bytes of a stream at its end that may be the begin of a
 // character. The zero value is ready.
 type Chars struct{ tail []byte }

@@ -63,7 +63,7 @@ func registerExec(a *API, m Execs, s *sessionRoutes) {
 	}, server.Route{MaxBody: server.MaxDataBody}, x.executeStream)
 	routeReply(a, huma.Operation{
 		OperationID: "open-terminal", Method: http.MethodGet, Path: "/sandboxes/{id}/terminal", Summary: "Open a terminal (WebSocket)", Tags: tags,
-		Description: "Binary messages are bytes of the terminal. Text messages are JSON: the server sends {type: start, exec_id, offset} first and {type: exit, …the result} at the end, or {type: error, detail, code}; the client may send {type: resize, cols, rows} and {type: signal, signal}. When the client goes away the command is killed after 5 s, unless a terminal with its exec_id is opened again.",
+		Description: "Binary messages are bytes of the terminal. Text messages are JSON: the server sends {type: start, exec_id, offset} first and {type: exit, …the result} at the end, or {type: error, detail, code}; the client may send {type: resize, cols, rows} and {type: signal, signal}. When the client goes away the command is killed after 5 s, unless a terminal with its exec_id is opened again. A page, which can set no headers, offers the subprotocols agentbox and agentbox.key.KEY: the first is taken, and the key read from the second.",
 		Responses:   map[string]*huma.Response{"101": {Description: "The WebSocket is open."}},
 	}, server.Route{Stream: true}, x.terminal)
 	x.registerExecs(tags)

@@ -43,7 +43,7 @@ func registerPorts(a *API, m Ports) {
 	}, server.Route{}, p.list)
 	routeReply(a, huma.Operation{
 		OperationID: "connect-port", Method: http.MethodGet, Path: "/sandboxes/{id}/ports/{port}/connect", Summary: "Connect to a port (WebSocket)", Tags: tags,
-		Description: "Binary messages are bytes of one TCP connection to the loopback interface of the sandbox. The client may end its direction with the text message {type: eof}; the WebSocket is closed when the server in the sandbox has ended its own.",
+		Description: "Binary messages are bytes of one TCP connection to the loopback interface of the sandbox. The client may end its direction with the text message {type: eof}; the WebSocket is closed when the server in the sandbox has ended its own. A page, which can set no headers, offers the subprotocols agentbox and agentbox.key.KEY: the first is taken, and the key read from the second.",
 		Responses:   map[string]*huma.Response{"101": {Description: "The connection is open."}},
 	}, server.Route{Stream: true}, p.connect)
 }
@@ -130,6 +130,7 @@ func (p *portRoutes) carry(w http.ResponseWriter, r *http.Request, conn *manager
 		_ = ws.Close(websocket.StatusInternalError, "the connection broke")
 		return
 	}
+	taken(ctx, ws)
 	_ = ws.Close(websocket.StatusNormalClosure, "")
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"agentbox/internal/auth"
 	"agentbox/internal/server"
 )
 
@@ -36,13 +37,24 @@ const maxMessage = 1 << 20
 
 // accept opens the WebSocket. When it can't, it has answered.
 func accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // the gate has checked the origin
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		InsecureSkipVerify: true, // the gate has checked the origin
+		Subprotocols:       []string{auth.WebSocketProtocol},
+	})
 	if err != nil {
 		server.LogError(r.Context(), err)
 		return nil, err
 	}
 	ws.SetReadLimit(maxMessage)
 	return ws, nil
+}
+
+// taken waits until the client has read all that was sent. Closing alone gives it 5 s
+// for that, and then the connection breaks. Something must read from it meanwhile.
+func taken(ctx context.Context, ws *websocket.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, wsTimeout)
+	defer cancel()
+	_ = ws.Ping(ctx) // a client that is gone, or takes nothing, is closed all the same
 }
 
 func sendText(ctx context.Context, ws *websocket.Conn, v any) error {

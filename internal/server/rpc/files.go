@@ -11,6 +11,7 @@ import (
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/sandbox"
+	"agentbox/internal/server"
 	"agentbox/internal/server/doors"
 )
 
@@ -42,7 +43,8 @@ func (s *service) inFiles(ctx context.Context, id string, f fileOp, do func(*cli
 	if err == nil {
 		defer l.Release()
 		uid = l.Sandbox().UID
-		err = do(l.Session())
+		defer server.EndBody(ctx, l.Session().Done())()
+		err = doors.Ended(ctx, s.Sandboxes, c, id, do(l.Session()))
 	} else {
 		uid = s.uid(ctx, c, id)
 	}
@@ -68,7 +70,7 @@ func appends(mode string) (yes, ok bool) {
 }
 
 func writeOptions(appending bool) client.WriteOptions {
-	return client.WriteOptions{Append: appending, Parents: true, Within: writable}
+	return client.WriteOptions{Append: appending, Atomic: !appending, Parents: true, Within: writable}
 }
 
 // WriteFile writes a text.

@@ -13,6 +13,7 @@ import (
 
 	"connectrpc.com/connect/v2"
 	"connectrpc.com/connect/v2/connecthttp"
+	"connectrpc.com/connect/v2/connectproto"
 	"connectrpc.com/grpcreflect/v2"
 
 	"agentbox/internal/auth"
@@ -99,7 +100,8 @@ func New(router *server.Router, parts Parts) {
 	grpcreflect.Register(rpcs)
 	// Packed messages are read; answers are sent as they are, since clients are near
 	// and offer by themselves to unpack, which costs more than it saves.
-	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter()}, rpcs, connecthttp.WithConditionalOptions(bounds), connecthttp.WithCompressMinBytes(math.MaxInt))
+	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter()}, rpcs, connecthttp.WithConditionalOptions(bounds), connecthttp.WithCompressMinBytes(math.MaxInt),
+		connecthttp.WithCodecs(codec{connectproto.NewBinaryCodec()}, connectproto.NewJSONCodec()))
 }
 
 // largest is the bound of a procedure's messages, in bytes.

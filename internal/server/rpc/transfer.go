@@ -11,6 +11,7 @@ import (
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
 	"agentbox/internal/guest/client"
+	"agentbox/internal/sandbox"
 )
 
 // UploadFile writes a file of any size.
@@ -27,12 +28,14 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 		return nil, connect.NewError(connect.CodeInvalidArgument, invalidMode)
 	}
 	path := absolute(first.GetPath())
-	from := &uploaded{stream: stream, rest: first.GetData()}
+	from := &uploaded{stream: stream, part: first, rest: first.GetData()}
 	err = s.inFiles(ctx, first.GetSessionId(), fileOp{audit.FileWrite, "upload", path}, func(in *client.Session) error {
 		return in.WriteFile(ctx, path, from, writeOptions(appending))
 	})
+	var gone *sandbox.GoneError
+	var state *sandbox.StateError
 	switch {
-	case from.err != nil: // that is why, whatever the guest says of it
+	case from.err != nil && !errors.As(err, &gone) && !errors.As(err, &state): // that is why, whatever the guest says of it
 		return nil, status(ctx, from.err)
 	case err != nil:
 		return nil, fileStatus(ctx, err, path)
@@ -43,7 +46,8 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 // uploaded is the data of a stream's messages.
 type uploaded struct {
 	stream sandboxv1connect.SandboxServiceUploadFileServerStream
-	rest   []byte
+	part   *sandboxv1.UploadFileRequest
+	rest   []byte // of its data
 	n      int64
 	err    error // why there are no more
 }
@@ -51,6 +55,7 @@ type uploaded struct {
 // Read implements io.Reader.
 func (u *uploaded) Read(p []byte) (int, error) {
 	for len(u.rest) == 0 {
+		release(u.part)
 		m, err := u.stream.Receive()
 		if errors.Is(err, io.EOF) {
 			return 0, io.EOF
@@ -59,7 +64,7 @@ func (u *uploaded) Read(p []byte) (int, error) {
 			u.err = err
 			return 0, err
 		}
-		u.rest = m.GetData()
+		u.part, u.rest = m, m.GetData()
 	}
 	n := copy(p, u.rest)
 	u.rest = u.rest[n:]

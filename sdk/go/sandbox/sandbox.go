@@ -39,7 +39,7 @@ const (
 var indexHosts = []string{"pypi.org", "files.pythonhosted.org"}
 
 // ErrNoSession is the error of calls that need a session.
-var ErrNoSession = errors.New("No active session. Call create() first.") //nolint:staticcheck,revive // the documented text
+var ErrNoSession = errors.New("No active session. Call create() first.") //nolint:staticcheck // the documented text
 
 // Sandbox has at most one session. Many goroutines may use it.
 type Sandbox struct {
@@ -217,7 +217,7 @@ func (s *Sandbox) WriteFile(ctx context.Context, path, content, mode string) err
 	case err != nil:
 		return asError(err)
 	case !a.GetSuccess():
-		return fmt.Errorf("Failed to write file: %s", a.GetError()) //nolint:staticcheck,revive // the documented text
+		return fmt.Errorf("Failed to write file: %s", a.GetError()) //nolint:staticcheck // the documented text
 	}
 	return nil
 }
@@ -233,7 +233,7 @@ func (s *Sandbox) ReadFile(ctx context.Context, path string) (string, error) {
 	case err != nil:
 		return "", asError(err)
 	case !a.GetSuccess():
-		return "", fmt.Errorf("Failed to read file: %s", a.GetError()) //nolint:staticcheck,revive // the documented text
+		return "", fmt.Errorf("Failed to read file: %s", a.GetError()) //nolint:staticcheck // the documented text
 	}
 	return a.GetContent(), nil
 }

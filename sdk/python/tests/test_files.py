@@ -171,14 +171,10 @@ def test_archives(box: agentbox.Box, tmp_path: Path) -> None:
 
 
 def test_hostile_archive(box: agentbox.Box, tmp_path: Path) -> None:
-    """A sandbox can't write beside the directory that it is read to."""
+    """A sandbox can't write beside the directory that it is read to: what leads out is left out."""
     box.exec("mkdir -p evil; ln -s /etc evil/etc; ln -s ../../outside evil/up; mkfifo evil/pipe; echo fine >evil/fine")
-    with pytest.raises(tarfile.FilterError):
-        box.files.download("evil", tmp_path / "evil")
-    assert not (tmp_path / "outside").exists() and not (tmp_path / "evil" / "etc").is_symlink()
-    box.exec("rm evil/etc evil/up")
-    box.files.download("evil", tmp_path / "tame")
-    assert os.listdir(tmp_path / "tame") == ["fine"]
+    box.files.download("evil", tmp_path / "evil")
+    assert os.listdir(tmp_path / "evil") == ["fine"] and not (tmp_path / "outside").exists()
 
 
 def test_upload_of_what_is_not_there(box: agentbox.Box, tmp_path: Path) -> None:

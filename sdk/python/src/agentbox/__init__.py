@@ -2,10 +2,12 @@
 
 :class:`Client` and :class:`AsyncClient` speak the server's own REST API; the sandboxes
 that they make are :class:`Box` and :class:`AsyncBox`. Errors are in :mod:`agentbox.errors`,
-what the server tells in :mod:`agentbox.models`.
+what the server tells in :mod:`agentbox.models`. :class:`Sandbox` and :class:`AsyncSandbox`
+speak ``sandbox.v1`` by gRPC, and need ``agentbox[grpc]``.
 """
 
 from importlib.metadata import version as _version
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from agentbox._async.box import AsyncBox
 from agentbox._async.client import AsyncClient
@@ -37,6 +39,10 @@ from agentbox.errors import (
     Unsupported,
 )
 from agentbox.models import ExecEnd, ExecResult, Exit, Mount, Output, PublishedPort, StreamEvent
+
+if _TYPE_CHECKING:
+    from agentbox.rpc import AsyncSandbox as AsyncSandbox
+    from agentbox.rpc import Sandbox as Sandbox
 
 __version__ = _version("agentbox")
 
@@ -82,3 +88,12 @@ __all__ = [
     "Unavailable",
     "Unsupported",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # grpcio is not needed, nor loaded, by those who don't use these.
+    if name in ("AsyncSandbox", "Sandbox"):
+        from agentbox import rpc
+
+        return getattr(rpc, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

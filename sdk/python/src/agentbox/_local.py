@@ -58,11 +58,3 @@ def pack(local: Path, to: IO[bytes]) -> None:
     with tarfile.open(fileobj=to, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for entry in sorted(local.iterdir()):
             tar.add(entry, arcname=entry.name, filter=plain)
-
-
-def unpack(source: IO[bytes], local: Path) -> None:
-    """Unpacks a tar from a sandbox, which is hostile: nothing leads out of the directory, nothing
-    special is made."""
-    local.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(fileobj=source, mode="r|") as tar:
-        tar.extractall(local, filter="data")

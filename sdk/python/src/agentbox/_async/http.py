@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 class AsyncHTTP:
-    """The connections of a client to its server."""
+    """The connections of a client to its server, and to the routes below one prefix."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, prefix: str = PREFIX) -> None:
         self.settings = settings
         transport = settings.transport or httpx.AsyncHTTPTransport(
             verify=settings.tls or False,
@@ -31,7 +31,7 @@ class AsyncHTTP:
             socket_options=None if settings.socket else keepalive(),
         )
         self._client = httpx.AsyncClient(
-            base_url=settings.base + PREFIX, transport=transport, headers=settings.headers, trust_env=False
+            base_url=settings.base + prefix, transport=transport, headers=settings.headers, trust_env=False
         )
 
     async def close(self) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from agentbox import _blocking, errors
 from agentbox._sync.http import HTTP
 from agentbox._decode import decode
-from agentbox._local import LocalPath, Progress, Source, pack, size_of, unpack
+from agentbox._local import LocalPath, Progress, Source, pack, size_of
+from agentbox._unpack import unpack
 from agentbox._wire import Duration, Request, get, given, path_of, post, seconds
 from agentbox.models import Change, Copied, File, Found, FoundLines
 
@@ -114,7 +115,8 @@ class Files:
         """Reads a file, or a directory with what is in it, to ``local``.
 
         A local file changes when all has come, or not at all. Of a directory, special
-        files and what would lead out of ``local`` are left out or refused.
+        files and links that lead out of it are left out; an archive with a name that
+        leads out is refused with a ``tarfile.TarError``.
         """
         if (self.stat(path, follow=True, user=user)).type == "dir":
             with tempfile.TemporaryFile() as tar:

@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 class HTTP:
-    """The connections of a client to its server."""
+    """The connections of a client to its server, and to the routes below one prefix."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, prefix: str = PREFIX) -> None:
         self.settings = settings
         transport = settings.transport or httpx.HTTPTransport(
             verify=settings.tls or False,
@@ -32,7 +32,7 @@ class HTTP:
             socket_options=None if settings.socket else keepalive(),
         )
         self._client = httpx.Client(
-            base_url=settings.base + PREFIX, transport=transport, headers=settings.headers, trust_env=False
+            base_url=settings.base + prefix, transport=transport, headers=settings.headers, trust_env=False
         )
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
-# What a client of sandbox.v1 does with the stubs that protoc makes.
+"""A client of sandbox.v1 with its stubs, and the sandbox that an `agentbox serve --no-auth` of this machine makes for it."""
+
 import grpc
 
 from sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc

@@ -1,0 +1,64 @@
+package egress
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	// guessed is how many bytes of a text are no chance: what begins with fewer, and
+	// is none, is no guess.
+	guessed = 6
+	// maxGuessed is of how many lengths the beginnings of a text may be that were
+	// none of it: more than are common to it and to others of its kind, such as
+	// tokens of one maker. Of a short text it is a part, but minGuessed at least.
+	minGuessed, maxGuessed, guessedPart = 2, 16, 4
+)
+
+// guesses bounds what a sandbox finds out of a secret by having a server repeat
+// what it guesses. What begins like a hidden text is held back until it is known
+// whether it is one, and that can be seen. So a guess that is good for one byte more
+// is told from the others, each in its turn; of how many lengths there were is how
+// many bytes of the text are known by now. Any number of goroutines may use it. Nil
+// bounds nothing.
+type guesses struct {
+	over atomic.Bool
+
+	seed maphash.Seed
+
+	mu   sync.Mutex
+	seen map[uint64][]int32 // by the id of the text: lengths of what was guessed
+}
+
+func newGuesses() *guesses {
+	return &guesses{seed: maphash.MakeSeed(), seen: map[uint64][]int32{}}
+}
+
+// tooMany reports whether nothing of the hosts of secrets is to be shown any more.
+func (g *guesses) tooMany() bool { return g != nil && g.over.Load() }
+
+// id stands for a text, which is not kept.
+func (g *guesses) id(text string) uint64 {
+	if g == nil {
+		return 0
+	}
+	return maphash.String(g.seed, text)
+}
+
+// note counts a beginning of n bytes of a text that has size bytes.
+func (g *guesses) note(id uint64, size int, n int32) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if slices.Contains(g.seen[id], n) {
+		return
+	}
+	g.seen[id] = append(g.seen[id], n)
+	if len(g.seen[id]) > max(minGuessed, min(maxGuessed, size/guessedPart)) {
+		g.over.Store(true)
+	}
+}

@@ -1,0 +1,122 @@
+"""Archives of sandboxes as local trees.
+
+What a sandbox sends is not trusted: nothing of it is written through a link, and no
+link is made that leads out of the tree. tarfile's own filter is not used: it refuses
+the whole archive for one such link, and has let links lead out.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import posixpath
+import shutil
+import stat
+import tarfile
+from pathlib import Path
+from typing import IO
+
+logger = logging.getLogger(__name__)
+
+
+def unpack(archive: IO[bytes], into: Path) -> None:
+    """Writes the files of a tar into a directory, which is made if it is missing.
+
+    Raises ``tarfile.TarError`` for an archive that is none, or that has a name that
+    leads out or through a link. Links that lead out of the tree, and special files,
+    are left out, which is logged.
+    """
+    into.mkdir(parents=True, exist_ok=True)
+    directories: list[tuple[Path, int]] = []
+    links: list[tuple[Path, str]] = []
+    with tarfile.open(fileobj=archive, mode="r|") as tar:
+        for entry in tar:
+            name = posixpath.normpath(entry.name)
+            if posixpath.isabs(name) or name.split("/", 1)[0] == "..":
+                raise tarfile.TarError(f"the archive has a name that leads out: {entry.name!r}")
+            if name == ".":
+                continue
+            target = _parents(into, name) / posixpath.basename(name)
+            if entry.isdir():
+                _directory(target)
+                directories.append((target, entry.mode))
+            elif entry.isreg():
+                with _created(target, entry.mode) as file, _content(tar, entry) as data:
+                    shutil.copyfileobj(data, file)
+                os.utime(target, (entry.mtime, entry.mtime))
+            elif entry.issym() and _stays(name, entry.linkname):
+                links.append((target, entry.linkname))
+            elif entry.islnk() and _stays("", entry.linkname):
+                source = posixpath.normpath(entry.linkname)
+                _copy(_parents(into, source) / posixpath.basename(source), target)
+            else:
+                logger.warning("left out %s: it is no file, or leads out of the tree", entry.name)
+    for target, link in links:  # last, so that nothing is written through one
+        _removed(target)
+        target.symlink_to(link)
+    for target, mode in directories:
+        target.chmod(mode & 0o755 | stat.S_IRWXU)
+
+
+def _parents(into: Path, name: str) -> Path:
+    """The directory of a name, made as far as it is missing."""
+    directory = into
+    for part in posixpath.dirname(name).split("/"):
+        if part:
+            directory = directory / part
+            _directory(directory)
+    return directory
+
+
+def _directory(path: Path) -> None:
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            raise tarfile.TarError(f"{str(path)!r} is in the way: it is no directory") from None
+
+
+def _created(path: Path, mode: int) -> IO[bytes]:
+    """A new file. It is never setuid, nor for others to write."""
+    _removed(path)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o755 | stat.S_IRUSR | stat.S_IWUSR), "wb")
+
+
+def _removed(path: Path) -> None:
+    """Make place for a file. A directory is not removed for one."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError as e:
+        raise tarfile.TarError(f"{str(path)!r} is in the way: {e}") from e
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A hard link becomes a file of its own."""
+    try:
+        info = source.lstat()
+    except FileNotFoundError:
+        raise tarfile.TarError(f"{str(target)!r} is a link to what is not there") from None
+    if not stat.S_ISREG(info.st_mode):
+        raise tarfile.TarError(f"{str(target)!r} is a link to what is no file")
+    if source != target:
+        with source.open("rb") as data, _created(target, info.st_mode) as file:
+            shutil.copyfileobj(data, file)
+
+
+def _content(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
+    data = tar.extractfile(entry)
+    if data is None:
+        raise tarfile.TarError(f"the archive has no content of {entry.name!r}")
+    return data
+
+
+def _stays(name: str, link: str) -> bool:
+    """Whether a link at a place of the tree leads to one, through whatever other links of it."""
+    end = posixpath.normpath(posixpath.join(posixpath.dirname(name), link))
+    steps = link.split("/")
+    while steps and steps[0] in ("..", "."):
+        steps.pop(0)
+    # Behind a name, which may be a link, ".." leads anywhere.
+    return not posixpath.isabs(link) and ".." not in steps and end.split("/", 1)[0] != ".."

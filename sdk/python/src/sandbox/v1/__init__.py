@@ -1,0 +1,1 @@
+"""Generated from proto/sandbox/v1: ``make proto`` makes it anew."""
