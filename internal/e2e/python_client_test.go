@@ -195,7 +195,7 @@ func installPython(t *testing.T, wheels, source, dir string) string {
 	}
 	command(t, "", "python3", "-m", "venv", "--without-pip", venv)
 	python := filepath.Join(venv, "bin", "python")
-	command(t, "", append(pip, "--python", python, "install", "--no-index", "--find-links", filepath.Join(wheels, "wheels"), built[0]+"[grpc,test]")...)
+	command(t, "", append(pip, "--python", python, "install", "--no-index", "--no-compile", "--find-links", filepath.Join(wheels, "wheels"), built[0]+"[grpc,test]")...)
 	return python
 }
 
