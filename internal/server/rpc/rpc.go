@@ -21,6 +21,7 @@ import (
 	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
 	"agentbox/internal/guest"
 	"agentbox/internal/guest/client"
+	"agentbox/internal/guest/wording"
 	"agentbox/internal/manager"
 	"agentbox/internal/packages"
 	"agentbox/internal/sandbox"
@@ -34,7 +35,7 @@ const Kind = "session"
 // severalfold in memory, so only a file's text may be large.
 const (
 	// maxText: a text that is written in one message.
-	maxText = 64 << 20
+	maxText = wording.MaxText
 	// maxPart: a part of a file, or a command, of which the guest takes no more. It is
 	// what gRPC's clients and servers have by default.
 	maxPart = guest.MaxRequest
