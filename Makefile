@@ -77,17 +77,15 @@ cross: ## Compile for linux/arm64 and, client only, for darwin
 	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/agentbox
 
 .PHONY: proto
-proto: ## Generate code from proto/: internal/gen, and the stubs of sdk/ (needs protobuf-compiler, npm)
+proto: ## Generate code from proto/: internal/gen, and the stubs of sdk/ (needs protobuf-compiler and npm)
 	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/v2/cmd/protoc-gen-connect-go
 	export PATH="$(CURDIR)/bin:$$PATH"
 	protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/*.proto
 	protoc -I proto $(call go_stubs,agentbox,internal/gen) proto/sandbox/v1/*.proto proto/grpc/health/v1/*.proto
 	scripts/proto/python.sh
-	cd sdk/go
-	protoc -I ../../proto $(call go_stubs,agentbox/sdk/go,) ../../proto/sandbox/v1/*.proto
-	cd ../typescript
-	npm ci --no-audit --no-fund
-	npm run generate
+	npm --prefix sdk/typescript ci
+	npm --prefix sdk/typescript run generate
+	cd sdk/go && protoc -I ../../proto $(call go_stubs,agentbox/sdk/go,) ../../proto/sandbox/v1/*.proto
 
 # go_stubs MODULE,DIRECTORY: messages and clients below a directory of a module.
 go_stubs = $(foreach p,go connect-go,--$(p)_out=. --$(p)_opt=module=$(1),Msandbox/v1/sandbox.proto='$(1)$(if $(2),/$(2))/sandbox/v1;sandboxv1')
@@ -95,6 +93,7 @@ go_stubs = $(foreach p,go connect-go,--$(p)_out=. --$(p)_opt=module=$(1),Msandbo
 .PHONY: reference
 reference: ## Write docs/CONFIG.md and docs/openapi.json anew, after a change of what they say
 	go test ./internal/config ./internal/server/rest -run IsCurrent -update
+	node sdk/typescript/scripts/types.mjs
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -74,7 +74,11 @@ func (c *connectionRow) cells() []string {
 	}
 	host := net.JoinHostPort(cmp.Or(c.Host, c.Address), strconv.Itoa(c.Port))
 	took := time.Duration(c.Duration * float64(time.Second))
-	return []string{at, c.Verdict, host, size(c.Sent), size(c.Received), span(took), clip(cmp.Or(c.Reason, c.Rule)+" "+c.Method+" "+c.Path, maxDetails)}
+	why := cmp.Or(c.Reason, c.Rule)
+	if c.Path != "" { // else no request was seen, or CONNECT alone
+		why += " " + c.Method + " " + c.Path
+	}
+	return []string{at, c.Verdict, host, size(c.Sent), size(c.Received), span(took), clip(why, maxDetails)}
 }
 
 func (a *App) egressCommand() *cobra.Command {

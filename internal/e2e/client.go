@@ -207,6 +207,12 @@ func (c *Client) Background(id, line string) string {
 	return job.ExecID
 }
 
+// CLI calls the binary as a client of the daemon's port, with the same key.
+func (c *Client) CLI(args ...string) Out {
+	c.t.Helper()
+	return runWith(c.t, 5*time.Minute, []string{"AGENTBOX_URL=" + c.d.URL, "AGENTBOX_API_KEY=" + c.Key}, "", args...)
+}
+
 // Read gives a file of a sandbox.
 func (c *Client) Read(id, path string) Answer {
 	c.t.Helper()

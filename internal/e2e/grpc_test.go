@@ -22,10 +22,11 @@ import (
 // The gRPC door against real sandboxes. The ids of the tests are those of its
 // contract's cases.
 
-// rpcs is a client of the door by gRPC.
+// rpcs is a client of the door.
 type rpcs struct {
 	sandboxv1connect.SandboxServiceClient
-	t testing.TB
+	raw *connect.Client
+	t   testing.TB
 }
 
 type withKey struct {
@@ -40,13 +41,22 @@ func (w withKey) Do(r *http.Request) (*http.Response, error) {
 	return w.RoundTrip(r)
 }
 
+// protocols are the ways to speak to that door.
+var protocols = map[string][]connecthttp.Option{
+	"gRPC": {connecthttp.WithGRPC()}, "gRPC-Web": {connecthttp.WithGRPCWeb()}, "Connect": nil, "Connect with JSON": {connecthttp.WithProtoJSON()},
+}
+
 // GRPC is a client with the same key at the same daemon.
-func (c *Client) GRPC() *rpcs {
+func (c *Client) GRPC() *rpcs { return c.RPC("gRPC") }
+
+// RPC is one of a protocol. Only gRPC needs HTTP/2.
+func (c *Client) RPC(protocol string) *rpcs {
 	t := &http.Transport{Protocols: new(http.Protocols)}
-	t.Protocols.SetUnencryptedHTTP2(true)
+	t.Protocols.SetUnencryptedHTTP2(protocol == "gRPC")
+	t.Protocols.SetHTTP1(protocol != "gRPC")
 	c.t.Cleanup(t.CloseIdleConnections)
-	transport := connecthttp.NewTransport(withKey{t, c.Key}, c.d.URL, connecthttp.WithGRPC(), connecthttp.WithReadMaxBytes(0))
-	return &rpcs{sandboxv1connect.NewSandboxServiceClient(connect.NewClient(transport)), c.t}
+	client := connect.NewClient(connecthttp.NewTransport(withKey{t, c.Key}, c.d.URL, append(protocols[protocol], connecthttp.WithReadMaxBytes(0))...))
+	return &rpcs{SandboxServiceClient: sandboxv1connect.NewSandboxServiceClient(client), raw: client, t: c.t}
 }
 
 // sharedRPCs is a client of the shared daemon, for a test that runs beside others.
@@ -400,65 +410,6 @@ func TestG25WritesStayInside(t *testing.T) {
 	one, two := c.plain(), c.plain()
 	c.want(one, "ok\n", "touch /etc/x /workspace/x /mnt/user-data/outputs/x /tmp/x && echo ok")
 	c.want(two, "", "ls -d /etc/x /workspace/x /mnt/user-data/outputs/x /tmp/x 2>/dev/null; true")
-}
-
-// TestX15OneCore: what one door makes the other shows and uses, by each id.
-func TestX15OneCore(t *testing.T) {
-	t.Parallel()
-	rest := SharedDaemon(t).Admin()
-	c := rest.GRPC()
-	sb := c.session(&sandboxv1.CreateSessionRequest{SessionId: new("x15-made-by-grpc")})
-	var shown struct{ ID, Label, Status string }
-	if code := rest.d.Do(rest.Key, "GET", "/sandboxes/"+sb.GetContainerId(), "", &shown); code != 200 || shown.Status != "running" || !strings.HasPrefix(shown.ID, sb.GetContainerId()) {
-		t.Fatalf("REST shows %d %+v", code, shown)
-	}
-	for _, id := range []string{"x15-made-by-grpc", shown.ID, sb.GetContainerId(), shown.Label} {
-		if got := rest.Sh(id, "echo rest"); got != "rest\n" {
-			t.Errorf("REST in %s: %q", id, got)
-		}
-		c.want(id, "grpc\n", "echo grpc")
-	}
-	made := rest.Create(`{"name":"x15-made-by-rest"}`)
-	for _, id := range []string{"x15-made-by-rest", made.ID, made.ShortID} {
-		c.want(id, "grpc\n", "echo grpc")
-		a, err := c.GetSession(t.Context(), &sandboxv1.GetSessionRequest{SessionId: id})
-		if err != nil || a.GetSession().GetContainerId() != made.ShortID || len(a.GetSession().GetAllowedHosts()) != 0 {
-			t.Errorf("gRPC shows %v, %v", a, err)
-		}
-	}
-	a, err := c.ListSessions(t.Context(), &sandboxv1.ListSessionsRequest{})
-	if err != nil || !slices.ContainsFunc(a.GetSessions(), func(s *sandboxv1.SessionInfo) bool { return s.GetSessionId() == made.ID }) {
-		t.Errorf("gRPC lists %v, %v", a, err)
-	}
-	for _, id := range []string{"x15-made-by-grpc", "x15-made-by-rest"} {
-		if a := rest.Send("DELETE", api+"/sandboxes/"+id, ""); a.Code != http.StatusNoContent {
-			t.Errorf("REST destroys: %v", a)
-		}
-	}
-	if _, err := c.GetSession(t.Context(), &sandboxv1.GetSessionRequest{SessionId: "x15-made-by-grpc"}); connect.CodeOf(err) != connect.CodeNotFound {
-		t.Errorf("gRPC still shows it: %v", err)
-	}
-}
-
-// TestX20SignalNumbers: one end, and the number that each door has for it.
-func TestX20SignalNumbers(t *testing.T) {
-	t.Parallel()
-	rest := SharedDaemon(t).Admin()
-	c := rest.GRPC()
-	id := c.plain()
-	var res executed
-	if code := rest.d.Do(rest.Key, "POST", "/sandboxes/"+id+"/execute", `{"command":"kill -9 $$"}`, &res); code != 200 || res.ExitCode != 137 {
-		t.Errorf("REST: %d %+v", code, res)
-	}
-	if a := c.exec(id, "kill -9 $$"); a.GetExitCode() != -9 {
-		t.Errorf("gRPC: %v", a)
-	}
-}
-
-// TestX22InvalidUTF8 is no reason to fail.
-func TestX22InvalidUTF8(t *testing.T) {
-	c := sharedRPCs(t)
-	c.want(c.plain(), "\uFFFDx\uFFFD\uFFFD", `printf '\377x\377\377'`)
 }
 
 // TestX17SessionsOutliveTheServer: after a kill they are there, with the same ids, and

@@ -140,10 +140,16 @@ func Run(t testing.TB, dataDir, stdin string, args ...string) Out {
 // RunWithin is [Run] for what may take longer.
 func RunWithin(t testing.TB, limit time.Duration, dataDir, stdin string, args ...string) Out {
 	t.Helper()
+	return runWith(t, limit, []string{"AGENTBOX_DATA_DIR=" + dataDir, "AGENTBOX_PROFILE=local"}, stdin, args...)
+}
+
+// runWith is [Run] with variables of the environment.
+func runWith(t testing.TB, limit time.Duration, env []string, stdin string, args ...string) Out {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, Binary(t), args...)
-	cmd.Env = append(os.Environ(), "AGENTBOX_DATA_DIR="+dataDir, "AGENTBOX_PROFILE=local")
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -36,7 +36,7 @@ func TestReadmeServer(t *testing.T) {
 				script = append(script, "echo '>' "+strings.Fields(line)[0], line)
 			}
 			out := shell(t, script, "")
-			for _, want := range []string{`"output":"hello\n"`, `"output":"42\n"`, `data: {"offset":4,"data":"3\n"}`, "# agentbox", "web"} {
+			for _, want := range []string{`"output":"hello\n"`, `"output":"42\n"`, "event: exit", "# agentbox", "web"} {
 				if !strings.Contains(out, want) {
 					t.Errorf("nothing says %s:\n%s", want, out)
 				}
@@ -71,6 +71,60 @@ func TestClientsCalls(t *testing.T) {
 			m := regexp.MustCompile(`^\{"exec_id":"[0-9a-f]+","exit_code":0,"output":"hi\\n",.*\n200 (\d+) bytes\n204\n$`).FindStringSubmatch(out)
 			if m == nil || m[1] != strconv.Itoa(len(readme)) {
 				t.Errorf("it says\n%s", out)
+			}
+		})
+	}
+}
+
+// TestAPICalls does what docs/API.md says, as TestClientsCalls does.
+func TestAPICalls(t *testing.T) {
+	t.Parallel()
+	lines := documentedLines(t, "docs/API.md", "Calls")
+	for name, args := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := StartDaemon(t, args...)
+			var script []string
+			for _, line := range lines {
+				script = append(script, strings.NewReplacer("http://127.0.0.1:8700", d.URL, "curl -sS", "curl -sS --fail-with-body").Replace(line))
+			}
+			out := shell(t, script, curlHome(t, d))
+			for _, want := range []string{`"output":"a b\\n\$HOME\\n"`, `"exit_code":3,"output":"/`, `"output":"AAAA"`, `"output":"part\\n".*"timed_out":true`, `data: \{"offset":0,"data":"err\\n"\}`, `"mode":"0?600"`, `(?m)^204$`} {
+				if !regexp.MustCompile(want).MatchString(out) {
+					t.Errorf("nothing says %s:\n%s", want, out)
+				}
+			}
+		})
+	}
+}
+
+// TestMigration does what docs/MIGRATION.md says, by the command line and by curl.
+func TestMigration(t *testing.T) {
+	t.Parallel()
+	lines := append(documentedLines(t, "docs/MIGRATION.md", "Coming from Docker"), documentedLines(t, "docs/MIGRATION.md", "Coming from a cloud sandbox")...)
+	if len(lines) < 50 {
+		t.Fatalf("the document has %d lines only", len(lines))
+	}
+	for name, args := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := StartDaemon(t, args...)
+			bin := t.TempDir()
+			if err := os.Symlink(Binary(t), filepath.Join(bin, "agentbox")); err != nil {
+				t.Fatal(err)
+			}
+			script := []string{"export PATH=" + bin + ":$PATH AGENTBOX_DATA_DIR=" + d.Dir + " AGENTBOX_URL=" + d.URL + " AGENTBOX_API_KEY=" + d.Key}
+			for _, line := range lines {
+				if strings.Contains(line, "agentbox run ") { // in the image that all machines have
+					line = strings.Replace(line, " -- ", " "+Image+" -- ", 1)
+				}
+				script = append(script, strings.Replace(line, "curl -sS", "curl -sS --fail-with-body", 1))
+			}
+			out := shell(t, script, "")
+			for _, want := range []string{"hello you\n", "a\nb\n", "\nhello\nroot\n/tmp\nhi\n", "MIGRATION.md\n", "Serving HTTP on", "\nkept\n", `"output":"42\n"`, "event: exit", "# agentbox\n", `42 in docs`} {
+				if !strings.Contains(out, want) {
+					t.Errorf("nothing says %q:\n%s", want, out)
+				}
 			}
 		})
 	}
@@ -166,7 +220,7 @@ func TestDocumentsCalls(t *testing.T) {
 		for _, m := range regexp.MustCompile("`((?:curl|call) [^`]+)`").FindAllStringSubmatch(string(text), -1) {
 			inText[m[1]] = true
 		}
-		if slices.Contains([]string{"README.md", "CLIENTS.md", "SANDBOXES.md"}, filepath.Base(file)) {
+		if slices.Contains([]string{"README.md", "API.md", "CLIENTS.md", "MIGRATION.md", "SANDBOXES.md"}, filepath.Base(file)) {
 			continue // which have tests of their own for what stands on lines of its own
 		}
 		for _, m := range regexp.MustCompile(`(?m)^\$ (.*\bcurl .*)$`).FindAllStringSubmatch(string(text), -1) {
@@ -181,6 +235,13 @@ func TestDocumentsCalls(t *testing.T) {
 			t.Parallel()
 			d := StartDaemon(t, args...)
 			for line := range inText {
+				if strings.Contains(line, "127.0.0.1:2024") { // for programs in a sandbox
+					c := d.Admin()
+					if said := c.Sh(c.Create(`{"process_api":true}`).ID, line); !strings.Contains(said, `"exit_code":3`) {
+						t.Errorf("%s says in a sandbox: %s", line, said)
+					}
+					continue
+				}
 				line = strings.NewReplacer("http://127.0.0.1:8700", d.URL, "/run/agentbox/agentbox.sock", d.Dir+"/agentbox.sock",
 					"curl ", "curl -sS --fail-with-body ", "call ", "curl -sS --fail-with-body -H \"Authorization: Bearer $AGENTBOX_API_KEY\" ", "docs.html", d.Dir+"/docs.html").Replace(line)
 				shell(t, []string{"export AGENTBOX_URL=" + d.URL + " AGENTBOX_API_KEY=" + d.Key, line}, "")

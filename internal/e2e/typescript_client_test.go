@@ -116,11 +116,12 @@ func runTypeScriptClient(t *testing.T) *typescriptRun {
 		Need(t, err == nil, program+": scripts/setup.sh --test installs it")
 	}
 	tree := typescriptTree(t)
-	origin := "http://127.0.0.1:" + freePort(t)
+	// The pages are served later, from an address of their own: others take ports of the usual one.
+	origin := "http://127.84.83.1:" + freePort(t)
 	open := StartDaemon(t, "--no-auth", "--allow-origin", origin)
 	keyed := StartDaemon(t, "--allow-origin", origin)
 	closed := StartDaemon(t, "--no-auth")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	source := filepath.Join(tree, "sdk", "typescript")
 	tests, err := filepath.Glob(filepath.Join(source, "test", "*.test.mjs"))

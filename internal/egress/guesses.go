@@ -26,9 +26,10 @@ const (
 type guesses struct {
 	over atomic.Bool
 
-	mu   sync.Mutex
 	seed maphash.Seed
-	seen map[uint64][]int32 // by the text, which is not kept: lengths of what was guessed
+
+	mu   sync.Mutex
+	seen map[uint64][]int32 // by the id of the text: lengths of what was guessed
 }
 
 func newGuesses() *guesses {
@@ -38,19 +39,26 @@ func newGuesses() *guesses {
 // tooMany reports whether nothing of the hosts of secrets is to be shown any more.
 func (g *guesses) tooMany() bool { return g != nil && g.over.Load() }
 
-// note counts a beginning of n bytes.
-func (g *guesses) note(text string, n int32) {
+// id stands for a text, which is not kept.
+func (g *guesses) id(text string) uint64 {
+	if g == nil {
+		return 0
+	}
+	return maphash.String(g.seed, text)
+}
+
+// note counts a beginning of n bytes of a text that has size bytes.
+func (g *guesses) note(id uint64, size int, n int32) {
 	if g == nil {
 		return
 	}
-	id := maphash.String(g.seed, text)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if slices.Contains(g.seen[id], n) {
 		return
 	}
 	g.seen[id] = append(g.seen[id], n)
-	if len(g.seen[id]) > max(minGuessed, min(maxGuessed, len(text)/guessedPart)) {
+	if len(g.seen[id]) > max(minGuessed, min(maxGuessed, size/guessedPart)) {
 		g.over.Store(true)
 	}
 }

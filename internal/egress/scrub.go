@@ -15,6 +15,7 @@ import (
 // stream in parts of any size. A nil scrubber changes nothing.
 type scrubber struct {
 	texts    []string
+	ids      []uint64 // of the texts, by guesses
 	guesses  *guesses
 	search   *search
 	readings []*reading
@@ -42,6 +43,9 @@ func newScrubber(texts []string, g *guesses) *scrubber {
 		return nil
 	}
 	s := &scrubber{texts: texts, guesses: g, search: newSearch(texts)}
+	for _, t := range texts {
+		s.ids = append(s.ids, g.id(t))
+	}
 	for i := range spellings {
 		if sp := &spellings[i]; sp.useful(texts) {
 			s.readings = append(s.readings, newReading(s, sp))
@@ -85,7 +89,7 @@ func (s *scrubber) take(p []byte) (end int64) {
 // missed notes that the beginning of a text was not followed by the rest of it.
 func (s *scrubber) missed(n *searchNode) {
 	if n.depth >= guessed && n.match == 0 {
-		s.guesses.note(s.texts[n.text], n.depth)
+		s.guesses.note(s.ids[n.text], len(s.texts[n.text]), n.depth)
 	}
 }
 

@@ -60,8 +60,10 @@ func check(t *testing.T, in, out []byte, hide []string) {
 // asciiFold makes letters of ASCII small.
 func asciiFold(s string) string {
 	b := []byte(s)
-	for i := range b {
-		b[i] = small(b[i])
+	for i, c := range b {
+		if c >= 'A' && c <= 'Z' {
+			b[i] = c | 0x20
+		}
 	}
 	return string(b)
 }

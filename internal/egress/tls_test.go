@@ -73,6 +73,9 @@ func TestB146_ServerName(t *testing.T) {
 		{"no ClientHello", "allowed.test:443", []byte("\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00"), egress.CodeHello},
 		{"no end", "allowed.test:443", append([]byte("\x16\x03\x01\x40\x00\x01\x00\xff\xff"), make([]byte, 40<<10)...), egress.CodeHello},
 		{"cut off", "allowed.test:443", plain("allowed.test")[:60], egress.CodeHello},
+		{"behind empty records", "allowed.test:443", append([]byte("\x16\x03\x01\x00\x00"), plain("denied.test")...), egress.CodeHello},
+		{"behind another record", "allowed.test:443", append([]byte("\x14\x03\x03\x00\x01\x01"), plain("denied.test")...), egress.CodeNoTLS},
+		{"SSL 2", "allowed.test:443", []byte("\x80\x2e\x01\x03\x01\x00\x15\x00\x00\x00\x10"), egress.CodeNoTLS},
 		{"text", "allowed.test:443", []byte("EHLO x\r\n"), egress.CodeNoTLS},
 		{"SSH", "allowed.test:443", []byte("SSH-2.0-x\r\n"), ""},
 	} {

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -47,8 +48,12 @@ func NewMux(conn net.Conn, host bool) (*yamux.Session, error) {
 	if host {
 		window = hostWindow
 	}
-	return newMux(conn, host, window)
+	return newMux(readConn{conn, bufio.NewReaderSize(conn, readAhead)}, host, window)
 }
+
+// readAhead is how much is read of the stream at once: yamux's own 4 KiB would take two
+// system calls for each frame, which in a sandbox cost more than a copy.
+const readAhead = 64 << 10
 
 // NewPortMux multiplexes a stream of a session for connections to ports. They
 // have a multiplexer of their own because yamux has one size of window for all

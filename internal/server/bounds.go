@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/containerd/errdefs"
 )
 
 // body is a request's body whose sender may not take for ever. A handler that
@@ -23,33 +26,76 @@ type body struct {
 	until   time.Time    // the deadline
 	ended   atomic.Bool  // a deadline would now be that of the client's presence
 	over    func() error // why nothing is read any more
+	useless atomic.Bool  // nothing takes it any more
 	metrics *Metrics
 }
 
 // boundBody gives a request with a body a deadline for all of it.
-func boundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration, m *Metrics) {
+func boundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration, m *Metrics) *body {
 	if r.Body == nil || r.Body == http.NoBody {
-		return
+		return nil
 	}
-	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), timeout: timeout, over: func() error { return nil }, metrics: m}
+	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), timeout: timeout, metrics: m}
+	b.over = b.unused
 	b.extend()
 	r.Body = b
+	return b
+}
+
+var errUseless = fmt.Errorf("%w: nothing takes the body any more", errdefs.ErrUnavailable)
+
+func (b *body) unused() error {
+	if b.useless.Load() {
+		return errUseless
+	}
+	return nil
+}
+
+// interrupt ends a read that waits; those after it ask over first.
+func (b *body) interrupt() {
+	if !b.ended.Load() {
+		_ = b.control.SetReadDeadline(time.Unix(1, 0)) // fails on a broken connection, as the read will
+	}
+}
+
+// EndBody ends reading the body of the request that ctx belongs to when done is closed,
+// even in the middle of a read: whatever takes it is no more. stop is called by the
+// handler when it reads no more.
+func EndBody(ctx context.Context, done <-chan struct{}) (stop func()) {
+	b := scopeOf(ctx).body
+	if b == nil {
+		return func() {}
+	}
+	stopped, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		select {
+		case <-done:
+			b.useless.Store(true)
+			b.interrupt()
+		case <-stopped:
+		}
+	}()
+	return func() {
+		close(stopped)
+		<-over // the connection is not the request's any more
+	}
 }
 
 // endWith ends reading with ctx, even in the middle of a read: what is sent after that
 // is not for the handler. done is called when the handler has ended.
 func (b *body) endWith(ctx context.Context) (done func()) {
 	b.over = func() error {
-		if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
 			return err
 		}
-		return nil // of a connection that broke the read tells more
+		return b.unused() // of a connection that broke the read tells more
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		if b.over() != nil && !b.ended.Load() {
-			_ = b.control.SetReadDeadline(time.Unix(1, 0)) // fails on a broken connection, as the read will
+		if b.over() != nil {
+			b.interrupt()
 		}
 	})
 	return func() {
@@ -101,6 +147,13 @@ func (e *brokenBody) Error() string { return "read the body: " + e.err.Error() }
 
 // Unwrap is what went wrong with the connection.
 func (e *brokenBody) Unwrap() error { return e.err }
+
+// BodyEnded reports whether EndBody ended the body of a request. HTTP/1.1 ends the
+// request's context with it, as if the client were gone.
+func BodyEnded(ctx context.Context) bool {
+	b := scopeOf(ctx).body
+	return b != nil && b.useless.Load()
+}
 
 func (route *Route) maxBody() int64 {
 	if route.MaxBody > 0 {

@@ -18,6 +18,7 @@ import (
 // scope is what is learnt about a request while it is served.
 type scope struct {
 	caller sandbox.Caller
+	body   *body // nil: there is none
 
 	mu  sync.Mutex // what a request began may outlast it
 	err error      // of the server's own doing, for the log
@@ -45,7 +46,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		r = r.WithContext(context.WithValue(r.Context(), scopeKey{}, sc))
 		a := newAnswer(w, s.opts.WriteTimeout, s.metrics)
 		defer a.done()
-		boundBody(w, r, s.opts.BodyTimeout, s.metrics)
+		sc.body = boundBody(w, r, s.opts.BodyTimeout, s.metrics)
 		done := s.flight.begin(r)
 		defer done()
 		defer a.extend() // for what the server still sends on its own

@@ -23,6 +23,12 @@ type Loopback interface {
 	// Listen waits for TCP connections. Programs that set SO_REUSEADDR can still
 	// bind the port on all addresses.
 	Listen(at netip.AddrPort) (Listener, error)
+	// ListenAside is Listen for a port that is not the agent's own: a program that
+	// sets SO_REUSEADDR, as servers do, binds it as if nobody had it. Connections go
+	// to the agent as long as it listens, so it has to look whether it is Taken.
+	ListenAside(at netip.AddrPort) (Listener, error)
+	// Taken reports whether a program waits for the connections to an address.
+	Taken(at netip.AddrPort) (bool, error)
 	// ListenPacket waits for UDP datagrams.
 	ListenPacket(at netip.AddrPort) (net.PacketConn, error)
 	// UseResolver makes programs ask a name server at the address, or, if that is
@@ -70,6 +76,7 @@ type outside struct {
 // lane is a tunnel and how many of its places are taken.
 type lane struct {
 	*guest.Tunnel
+	wide bool
 	used int
 }
 
@@ -216,6 +223,11 @@ func (o *outside) leave(c PortConn, l *lane) {
 	l.used--
 }
 
+// wideBuffer is how much waits for a program in the socket of one of the few connections
+// of the wide lane, in bytes: with less than a large piece, the agent and the program
+// take turns for each part of one.
+const wideBuffer = 256 << 10
+
 // letGoTime is how long a connection keeps its place after its end, until the
 // host has let go of it: else the host could hold more than it bears.
 const letGoTime = time.Minute
@@ -227,6 +239,9 @@ func (o *outside) carry(c PortConn, l *lane, h guest.TunnelHead) {
 	if err != nil {
 		o.refuse(c, whyNoHost)
 		return
+	}
+	if wide, ok := c.(interface{ SetWriteBuffer(bytes int) error }); ok && l.wide {
+		_ = wide.SetWriteBuffer(wideBuffer) // it is only faster
 	}
 	pass(out, c)
 	_ = c.Close()
@@ -316,7 +331,7 @@ func (o *outside) serve(w http.ResponseWriter, r *http.Request) {
 	if wide {
 		at = &o.wide
 	}
-	l := &lane{Tunnel: t}
+	l := &lane{Tunnel: t, wide: wide}
 	if old := o.swap(at, l); old != nil {
 		_ = old.Close()
 	}

@@ -31,25 +31,28 @@ func (s *files) put(w http.ResponseWriter, r *http.Request) {
 	if q.err == nil && u.append && u.atomic {
 		q.err = guest.Errorf(errdefs.ErrInvalidArgument, "append and atomic exclude each other")
 	}
-	dirs := q.v["within"]
-	if q.err == nil && len(dirs) > 0 && u.atomic {
-		q.err = guest.Errorf(errdefs.ErrInvalidArgument, "within and atomic exclude each other")
-	}
 	if q.err != nil {
 		guest.WriteError(w, q.err)
 		return
 	}
-	as := func(f func(FS) error) error {
-		return s.within(dirs, q.v.Get("user"), u.path, func(fsys FS, p string) error {
-			u.path = p
-			return f(fsys)
-		})
-	}
-	if err := u.write(as, r.Body); err != nil {
+	if err := s.write(q.v["within"], q.v.Get("user"), &u, r.Body); err != nil {
 		guest.WriteError(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// write writes a file that must stay below one of some directories; see within.
+func (s *files) write(dirs []string, user string, u *upload, body io.Reader) error {
+	first := func(f func(FS) error) error {
+		return s.within(dirs, user, u.path, func(fsys FS, p string) error {
+			u.path, u.bare = p, len(dirs) > 0
+			return f(fsys)
+		})
+	}
+	// Where the path led first: what it leads to now may be another place.
+	then := func(f func(FS) error) error { return s.again(dirs, user, f) }
+	return u.write(first, then, body)
 }
 
 // upload is one file that is being written.
@@ -59,15 +62,17 @@ type upload struct {
 	mode                    uint32 // 0: keep that of the file, else 0644
 	append, atomic, parents bool
 
+	bare   bool   // path leads through no link, and none at its end is to be followed
 	target string // path behind links
 	temp   string // where the bytes go first, if atomic
 }
 
-// write copies body. The files are opened with the user's rights; the bytes
-// move without them, so that a slow upload holds nothing.
-func (u *upload) write(as func(func(FS) error) error, body io.Reader) error {
+// write copies body. The files are opened with the user's rights, by first, and
+// renamed with them, by then; the bytes move without them, so that a slow upload
+// holds nothing.
+func (u *upload) write(first, then func(func(FS) error) error, body io.Reader) error {
 	var f File
-	err := as(func(fsys FS) (err error) {
+	err := first(func(fsys FS) (err error) {
 		f, err = u.open(fsys)
 		return err
 	})
@@ -79,7 +84,7 @@ func (u *upload) write(as func(func(FS) error) error, body io.Reader) error {
 	if u.temp == "" {
 		return err
 	}
-	return as(func(fsys FS) error {
+	return then(func(fsys FS) error {
 		if err == nil {
 			err = fsys.Rename(u.temp, u.target, true)
 		}
@@ -128,8 +133,11 @@ func (u *upload) open(fsys FS) (File, error) {
 func (u *upload) openTemp(fsys FS, to owner) (f File, err error) {
 	mode := cmp.Or(u.mode, 0o644)
 	var keep owner // of the file that is replaced, as far as the user may
-	if u.target, err = followLinks(fsys, u.path); err != nil {
-		return nil, err
+	u.target = u.path
+	if !u.bare {
+		if u.target, err = followLinks(fsys, u.path); err != nil {
+			return nil, err
+		}
 	}
 	if i, err := fsys.Stat(u.target, false); err == nil {
 		if !isFile(i) {

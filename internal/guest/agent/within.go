@@ -33,6 +33,17 @@ func (s *files) within(dirs []string, user, p string, f func(fsys FS, p string) 
 	}, p)
 }
 
+// again runs f where within ran it, after its end: its path is good there still, and
+// leads through no link.
+func (s *files) again(dirs []string, user string, f func(fsys FS) error) error {
+	return s.as(user, func(fsys FS) error {
+		if len(dirs) == 0 {
+			return f(fsys)
+		}
+		return inTree(fsys, "/", func(t Tree) error { return f(t) })
+	})
+}
+
 // resolve follows all links of an absolute path. What is behind a name that is not
 // there stays as it is.
 func resolve(fsys FS, p string) (string, error) {

@@ -60,7 +60,7 @@ type WriteOptions struct {
 	Atomic  bool        // the file changes when all was written, or not at all
 	Parents bool        // make missing directories
 	Owner   string      // of the file and of directories that are made, as in Chown; "": that of the file, else the user
-	Within  []string    // as in ReadOptions; not with Atomic
+	Within  []string    // as in ReadOptions
 }
 
 // WriteFile writes a file from r to its end. A disk that is full is an error

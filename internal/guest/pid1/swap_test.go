@@ -253,6 +253,9 @@ var swapCalls = []struct {
 	{"WriteWithin", false, func(t *testing.T, s *client.Session, x fixture) string {
 		return fmt.Sprint(s.WriteFile(soon(t), x.at("tree/sub/b/f"), strings.NewReader("evil"), client.WriteOptions{Append: true, Parents: true, Within: []string{x.at("tree")}}))
 	}},
+	{"WriteAnewWithin", false, func(t *testing.T, s *client.Session, x fixture) string {
+		return fmt.Sprint(s.WriteFile(soon(t), x.at("tree/sub/b/f"), strings.NewReader("evil"), client.WriteOptions{Atomic: true, Parents: true, Within: []string{x.at("tree")}}))
+	}},
 	{"Search", false, func(t *testing.T, s *client.Session, x fixture) string {
 		r, err := s.Search(soon(t), x.at("tree"), "sings|plain", client.SearchOptions{})
 		return fmt.Sprint(r, err)

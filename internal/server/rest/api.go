@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
@@ -20,6 +19,7 @@ import (
 	"agentbox/internal/auth"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
+	"agentbox/internal/server/doors"
 )
 
 // Prefix begins the path of every route of the door.
@@ -187,21 +187,13 @@ func route[I, O any](a *API, op huma.Operation, r server.Route, f func(ctx conte
 	})
 }
 
-// ended tells of a sandbox that stopped or went while something was done in it,
-// rather than of what broke by that.
+// ended tells of the sandbox of a request that stopped or went meanwhile.
 func (a *API) ended(ctx context.Context, c sandbox.Caller, in any, err error) error {
 	at, ok := in.(interface{ sandboxID() string })
-	if !ok || !errdefs.IsUnavailable(err) || ctx.Err() != nil {
+	if !ok {
 		return err
 	}
-	sb, look := a.Sandboxes.Get(ctx, c, at.sandboxID())
-	switch {
-	case look != nil:
-		return look
-	case sb.Status != sandbox.Live:
-		return &sandbox.StateError{Short: sb.Short, Status: sb.Status, Text: sandbox.NotRunning}
-	}
-	return err
+	return doors.Ended(ctx, a.Sandboxes, c, at.sandboxID(), err)
 }
 
 // schemaOf refers to the schema of a type, for an answer that an operation's types

@@ -36,8 +36,8 @@ func TestEndedMeanwhile(t *testing.T) {
 		if resp, text := w.send(method, path, nil, nil); resp.StatusCode >= 300 {
 			t.Fatalf("%s: %d %s", end, resp.StatusCode, text)
 		}
+		a := <-got // though its sender would go on
 		_ = more.Close()
-		a := <-got
 		var p server.Problem
 		if err := json.Unmarshal([]byte(a.text), &p); err != nil || !strings.Contains(code, string(p.Code)) || p.Code == "" {
 			t.Errorf("%s: %d %s, want %s", end, a.resp.StatusCode, a.text, code)

@@ -52,6 +52,7 @@ func (f *fileRoutes) upload(ctx context.Context, c sandbox.Caller, in *uploadInp
 		return nil, err
 	}
 	defer l.Release()
+	defer server.EndBody(ctx, l.Session().Done())()
 	part, err := filePart(in.request)
 	if err != nil {
 		return nil, err

@@ -130,6 +130,7 @@ func (p *portRoutes) carry(w http.ResponseWriter, r *http.Request, conn *manager
 		_ = ws.Close(websocket.StatusInternalError, "the connection broke")
 		return
 	}
+	taken(ctx, ws)
 	_ = ws.Close(websocket.StatusNormalClosure, "")
 }
 

@@ -146,6 +146,7 @@ func (x *execRoutes) endTerminal(ctx context.Context, c sandbox.Caller, id strin
 	} else {
 		_ = sendText(ctx, ws, terminalExit{"exit", endOf(res)})
 	}
+	taken(ctx, ws)
 	_ = ws.Close(websocket.StatusNormalClosure, "")
 }
 

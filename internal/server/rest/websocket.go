@@ -49,6 +49,14 @@ func accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
 	return ws, nil
 }
 
+// taken waits until the client has read all that was sent. Closing alone gives it 5 s
+// for that, and then the connection breaks. Something must read from it meanwhile.
+func taken(ctx context.Context, ws *websocket.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, wsTimeout)
+	defer cancel()
+	_ = ws.Ping(ctx) // a client that is gone, or takes nothing, is closed all the same
+}
+
 func sendText(ctx context.Context, ws *websocket.Conn, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {

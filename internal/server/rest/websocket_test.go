@@ -29,13 +29,18 @@ type socket struct {
 
 func (w *world) dial(path string, header http.Header) (*socket, *http.Response, error) {
 	w.t.Helper()
+	return w.dialWith(path, &websocket.DialOptions{HTTPHeader: header})
+}
+
+func (w *world) dialWith(path string, o *websocket.DialOptions) (*socket, *http.Response, error) {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	w.t.Cleanup(cancel)
-	if header == nil {
-		header = http.Header{}
+	if o.HTTPHeader == nil {
+		o.HTTPHeader = http.Header{}
 	}
-	header.Set("X-API-Key", w.user)
-	ws, resp, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(w.url, "http")+path, &websocket.DialOptions{HTTPHeader: header})
+	o.HTTPHeader.Set("X-API-Key", w.user)
+	ws, resp, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(w.url, "http")+path, o)
 	if err != nil {
 		return nil, resp, err
 	}
@@ -43,9 +48,11 @@ func (w *world) dial(path string, header http.Header) (*socket, *http.Response, 
 	return &socket{w.t, ws, ctx}, resp, nil
 }
 
-func (w *world) socket(path string) *socket {
+func (w *world) socket(path string) *socket { return w.socketWith(path, &websocket.DialOptions{}) }
+
+func (w *world) socketWith(path string, o *websocket.DialOptions) *socket {
 	w.t.Helper()
-	s, _, err := w.dial(path, nil)
+	s, _, err := w.dialWith(path, o)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -256,7 +263,8 @@ func TestPorts(t *testing.T) {
 	if l.Items[0].Port != 8080 || l.Truncated {
 		t.Errorf("%+v", l)
 	}
-	s := w.socket(box + "/ports/8080/connect")
+	asked := 0
+	s := w.socketWith(box+"/ports/8080/connect", &websocket.DialOptions{OnPingReceived: func(context.Context, []byte) bool { asked++; return true }})
 	s.write(websocket.MessageBinary, "ping\n")
 	if out := s.until("\n"); out != "ping\n" {
 		t.Errorf("%q", out)
@@ -273,6 +281,9 @@ func TestPorts(t *testing.T) {
 	s.write(websocket.MessageText, `{"type":"eof"}`)
 	if _, _, err := s.ws.Read(s.ctx); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
 		t.Errorf("it ends with %v", err)
+	}
+	if asked == 0 {
+		t.Error("it ended without asking whether all was taken: a client that reads slowly would lose the end")
 	}
 }
 

@@ -2,12 +2,14 @@ package rpc_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect/v2"
 
@@ -171,6 +173,86 @@ func TestTransfer(t *testing.T) {
 	}
 	if _, err := upload("x"); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("upload of nothing: %v", err)
+	}
+}
+
+// TestFS17_CutUpload: a file that is written anew changes when all of it is there: a
+// client that goes away in the middle leaves the old one and the link to
+// it, and nothing beside it.
+func TestFS17_CutUpload(t *testing.T) {
+	w := start(t)
+	c := w.client(w.acme)
+	id := w.session(c).GetSessionId()
+	w.exec(c, id, "mkdir d; echo old >d/f; chmod 600 d/f; ln -s d/f l")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	up, err := c.UploadFile(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		m := &sandboxv1.UploadFileRequest{Data: bytes.Repeat([]byte("x"), 1<<20)}
+		if i == 0 {
+			m.SessionId, m.Path = id, "l"
+		}
+		if err := up.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := func() string { return w.exec(c, id, "ls -A d; cat d/f").GetStdout() }
+	wait := func(what string, ok func() bool) {
+		t.Helper()
+		for begin := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
+			if time.Since(begin) > 20*time.Second {
+				t.Fatalf("%s: there are %q", what, files())
+			}
+		}
+	}
+	wait("the upload began", func() bool { return strings.Count(files(), "\n") == 3 })
+	cancel()
+	wait("the upload is over", func() bool { return files() == "f\nold\n" })
+	if failure := w.write(c, id, "l", "new", ""); failure != "" {
+		t.Fatal(failure)
+	}
+	if got := w.exec(c, id, "ls -A d; cat d/f; readlink l").GetStdout(); got != "f\nnewd/f\n" {
+		t.Errorf("after a whole one: %q", got)
+	}
+}
+
+// TestX23UploadEnds: an upload into a session that goes ends at once with a reason, and
+// not when its client has sent enough.
+func TestX23UploadEnds(t *testing.T) {
+	w := start(t)
+	c := w.client(w.acme)
+	id := w.session(c).GetSessionId()
+	up, err := c.UploadFile(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func() error {
+		return up.Send(&sandboxv1.UploadFileRequest{SessionId: id, Path: "f", Mode: "a", Data: []byte("x")})
+	}
+	if err := send(); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	for !strings.Contains(w.exec(c, id, "ls").GetStdout(), "f") {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal("it does not begin")
+		}
+	}
+	if a, err := c.DestroySession(t.Context(), &sandboxv1.DestroySessionRequest{SessionId: id}); err != nil || !a.GetSuccess() {
+		t.Fatalf("%v, %v", a, err)
+	}
+	for err == nil && time.Since(begin) < 20*time.Second {
+		time.Sleep(5 * time.Millisecond)
+		err = send()
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatalf("it goes on: %v", err)
+	}
+	if _, err := up.CloseAndReceive(); err == nil || !strings.Contains("not_found: Session not found, failed_precondition: Sandbox is not running", err.Error()) { // the latter while it goes
+		t.Errorf("it ended with %v", err)
 	}
 }
 

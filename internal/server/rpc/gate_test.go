@@ -12,9 +12,6 @@ import (
 
 	"connectrpc.com/connect/v2"
 	"connectrpc.com/grpcreflect/v2"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/dynamicpb"
 
 	"agentbox/internal/audit"
 	healthv1 "agentbox/internal/gen/health/v1"
@@ -24,75 +21,12 @@ import (
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
 	"agentbox/internal/server/rpc"
+	"agentbox/internal/server/rpc/rpctest"
 )
 
-// foreign has for each rpc about one session a request with the id that is asked
-// for, all else in it being good.
-var foreign = map[protoreflect.Name]func(id string) proto.Message{
-	"DestroySession": func(id string) proto.Message { return &sandboxv1.DestroySessionRequest{SessionId: id} },
-	"GetSession":     func(id string) proto.Message { return &sandboxv1.GetSessionRequest{SessionId: id} },
-	"Exec": func(id string) proto.Message {
-		return &sandboxv1.ExecRequest{SessionId: id, Command: "echo taken >taken"}
-	},
-	"ExecStream": func(id string) proto.Message {
-		return &sandboxv1.ExecStreamRequest{SessionId: id, Command: "echo taken >taken"}
-	},
-	"WriteFile": func(id string) proto.Message {
-		return &sandboxv1.WriteFileRequest{SessionId: id, Path: "taken", Content: "taken"}
-	},
-	"ReadFile": func(id string) proto.Message { return &sandboxv1.ReadFileRequest{SessionId: id, Path: "f"} },
-	"PipInstall": func(id string) proto.Message {
-		return &sandboxv1.PipInstallRequest{SessionId: id, Packages: []string{"x"}}
-	},
-	"UploadFile": func(id string) proto.Message {
-		return &sandboxv1.UploadFileRequest{SessionId: id, Path: "taken", Data: []byte("taken")}
-	},
-	"DownloadFile": func(id string) proto.Message { return &sandboxv1.DownloadFileRequest{SessionId: id, Path: "f"} },
-}
-
-// elsewhere are the rpcs that are about no session of before, and the test that keeps
-// owners apart there.
-var elsewhere = map[protoreflect.Name]string{"CreateSession": "TestCreateIsIdempotent", "ListSessions": "TestX16ForeignOwner"}
-
-// call sends a request and tells all that was answered.
-func (w *world) call(c *connect.Client, m protoreflect.MethodDescriptor, q proto.Message) string {
-	w.t.Helper()
-	spec := connect.Spec{Procedure: "/" + string(m.Parent().FullName()) + "/" + string(m.Name()), Schema: m}
-	if m.IsStreamingClient() {
-		spec.StreamType |= connect.StreamTypeClient
-	}
-	if m.IsStreamingServer() {
-		spec.StreamType |= connect.StreamTypeServer
-	}
-	s, err := c.CallClientStream(w.t.Context(), spec)
-	if err == nil {
-		err = s.Send(q)
-	}
-	if err == nil || errors.Is(err, io.EOF) {
-		err = s.CloseSend()
-	}
-	if err != nil {
-		w.t.Fatalf("%s: %v", m.Name(), err)
-	}
-	defer s.Close()
-	var all strings.Builder
-	for {
-		a := dynamicpb.NewMessage(m.Output())
-		if err := s.Receive(a); err != nil {
-			return all.String() + err.Error()
-		}
-		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(a)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		all.Write(b)
-		all.WriteByte('\n')
-	}
-}
-
 // TestX16ForeignOwner asks each rpc of the descriptor for another owner's session, by
-// each of its ids: the answer is that for one that never was, and nothing happens. An
-// rpc without a row fails.
+// each of its ids and in each protocol: the answer is that for one that never was, and
+// nothing happens. An rpc without a row fails.
 func TestX16ForeignOwner(t *testing.T) {
 	w := start(t)
 	c := w.client(w.acme)
@@ -103,24 +37,24 @@ func TestX16ForeignOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	methods := sandboxv1.File_sandbox_v1_sandbox_proto.Services().ByName("SandboxService").Methods()
-	other := w.rpcs(w.other, "gRPC")
-	for i := range methods.Len() {
-		m := methods.Get(i)
-		request, ok := foreign[m.Name()]
-		if guard := elsewhere[m.Name()]; ok == (guard != "") {
+	for _, m := range rpctest.Methods() {
+		request, ok := rpctest.InSession[m.Name()]
+		if guard := rpctest.Elsewhere[m.Name()]; ok == (guard != "") {
 			t.Errorf("%s has no row, or two: say what guards it", m.Name())
 		}
 		if !ok {
 			continue
 		}
-		none := w.call(other, m, request("00000000-0000-4000-8000-000000000000"))
-		if !strings.Contains(none, "Session not found") && m.Name() != "DestroySession" {
-			t.Errorf("%s in no session: %q", m.Name(), none)
-		}
-		for _, form := range []string{id, rec.UID, rec.Short, rec.Label} {
-			if got := w.call(other, m, request(form)); got != none {
-				t.Errorf("%s of %s: %q, and of none: %q", m.Name(), form, got, none)
+		for protocol := range protocols {
+			other := w.rpcs(w.other, protocol)
+			none := rpctest.Call(t.Context(), other, m, request("00000000-0000-4000-8000-000000000000"))
+			if !strings.Contains(none, "Session not found") && m.Name() != "DestroySession" {
+				t.Errorf("%s by %s in no session: %q", m.Name(), protocol, none)
+			}
+			for _, form := range []string{id, rec.UID, rec.Short, rec.Label} {
+				if got := rpctest.Call(t.Context(), other, m, request(form)); got != none {
+					t.Errorf("%s by %s of %s: %q, and of none: %q", m.Name(), protocol, form, got, none)
+				}
 			}
 		}
 	}

@@ -60,6 +60,7 @@ def test_commands(server: str) -> None:
         assert [e.type for e in events] == ["stdout", "exit"] and stream.result and stream.result.exit_code == 4
         process = await box.background("echo begun; sleep 600")
         attached = await process.attach()
+        assert (await anext(aiter(attached))).text == "begun\n"
         await process.kill()
         assert (await attached.wait()).signal == 9 and (await process.wait()).stdout == "begun\n"
         assert b"".join([p async for p in process.output()]) == b"begun\n"

@@ -24,6 +24,7 @@ RULES = [
     (r"\baclos(e|ing)\b", r"clos\1"),
     (r"\baiter_bytes\b", "iter_bytes"),
     (r"\bAsync([A-Z]\w*)", r"\1"),
+    (r"\bseveral tasks\b", "several threads"),
     (r"\b_aio\b", "_blocking"),
     (r"\b_async\b", "_sync"),
     (r"\basynchronous\b", "blocking"),

@@ -2,7 +2,7 @@
 // repository start.
 const { AGENTBOX_TEST_OPEN_URL, AGENTBOX_TEST_KEYED_URL, AGENTBOX_TEST_KEY } = process.env;
 
-const need = (there) => ({ skip: there ? false : "it needs the servers that AGENTBOX_TEST_OPEN_URL and AGENTBOX_TEST_KEYED_URL name", timeout: 120_000 });
+const need = (there) => ({ skip: there ? false : "it needs the servers that AGENTBOX_TEST_OPEN_URL and AGENTBOX_TEST_KEYED_URL name" });
 
 export const open = { url: AGENTBOX_TEST_OPEN_URL, needed: need(AGENTBOX_TEST_OPEN_URL) };
 export const keyed = { url: AGENTBOX_TEST_KEYED_URL, key: AGENTBOX_TEST_KEY, needed: need(AGENTBOX_TEST_KEYED_URL) };

@@ -190,7 +190,7 @@ class AsyncFiles:
         except errors.SandboxGone:
             raise
         except errors.NotFound as e:
-            if e.field == "id":
+            if e.detail == "Sandbox not found":
                 raise
             return False
         return True

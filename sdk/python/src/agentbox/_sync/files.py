@@ -191,7 +191,7 @@ class Files:
         except errors.SandboxGone:
             raise
         except errors.NotFound as e:
-            if e.field == "id":
+            if e.detail == "Sandbox not found":
                 raise
             return False
         return True

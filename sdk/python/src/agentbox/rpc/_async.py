@@ -64,13 +64,13 @@ class AsyncSandbox(_session.Session):
         tenant_id: str | None = None,
         allowed_hosts: Sequence[str] | None = None,
     ) -> pb.SessionInfo:
-        """Make a sandbox, or go on with the one of ``session_id``; see :meth:`agentbox.Sandbox.create`."""
+        """Makes a sandbox, or goes on with the one of ``session_id``; see :meth:`agentbox.Sandbox.create`."""
         answer = await self._call(self._stub.CreateSession, _session.create_request(session_id, tenant_id, allowed_hosts))
         self._info = answer.session
         return answer.session
 
     async def destroy(self) -> bool:
-        """End the current session; False: there is none, or it was gone."""
+        """Ends the current session; False: there is none, or it was gone."""
         if self._info is None:
             return False
         answer = await self._call(self._stub.DestroySession, pb.DestroySessionRequest(session_id=self._info.session_id))
@@ -78,11 +78,11 @@ class AsyncSandbox(_session.Session):
         return answer.success
 
     async def exec(self, command: str, *, timeout: int = _session.DEFAULT_TIMEOUT, workdir: str = _session.DEFAULT_WORKDIR) -> pb.ExecResponse:
-        """Run a command by ``/bin/sh -c`` and wait for its end, at most ``timeout`` seconds."""
+        """Runs a command by ``/bin/sh -c`` and waits for its end, at most ``timeout`` seconds."""
         return await self._call(self._stub.Exec, self._exec_request(command, timeout, workdir))
 
     def exec_stream(self, command: str, workdir: str = _session.DEFAULT_WORKDIR) -> AsyncIterator[pb.ExecStreamResponse]:
-        """Run a command and give its output while it runs, then ``exit`` or ``error``.
+        """Runs a command and gives its output while it runs, then ``exit`` or ``error``.
 
         Closing the iterator early ends the command.
         """
@@ -99,19 +99,19 @@ class AsyncSandbox(_session.Session):
             call.cancel()
 
     async def write_file(self, path: str, content: str, mode: _session.Mode = "w") -> None:
-        """Write a text; relative paths are below /workspace. Directories that are missing are made."""
+        """Writes a text; relative paths are below /workspace. Directories that are missing are made."""
         _session.written(await self._call(self._stub.WriteFile, self._write_request(path, content, mode)))
 
     async def read_file(self, path: str) -> str:
-        """Read a text; relative paths are below /workspace."""
+        """Reads a text; relative paths are below /workspace."""
         return _session.content(await self._call(self._stub.ReadFile, self._read_request(path)))
 
     async def pip_install(self, packages: Sequence[str]) -> pb.ExecResponse:
-        """Install Python packages, by name and version, for the sandbox's user."""
+        """Installs Python packages, by name and version, for the sandbox's user."""
         return await self._call(self._stub.PipInstall, self._pip_request(packages))
 
     async def run_python(self, code: str, timeout: int = _session.DEFAULT_TIMEOUT) -> pb.ExecResponse:
-        """Run a Python program from a file, which is removed in every case."""
+        """Runs a Python program from a file, which is removed in every case."""
         await self.write_file(_session.SCRIPT, code)
         try:
             return await self.exec(_session.RUN_SCRIPT, timeout=timeout)
@@ -120,7 +120,7 @@ class AsyncSandbox(_session.Session):
                 await self.exec(_session.REMOVE_SCRIPT)
 
     async def close(self) -> None:
-        """Close the connection; the session, if any, goes on."""
+        """Closes the connection; the session, if any, goes on."""
         if self._channel is not None:
             await self._channel.close()
             self._channel = None

@@ -47,7 +47,7 @@ class Address:
 
 
 def address(base_url: str, api_key: str | None, ca_file: str | os.PathLike[str] | None) -> Address:
-    """Read a URL such as http://localhost:50051. https means TLS; a path is refused, since gRPC has none."""
+    """Reads a URL such as http://localhost:50051. https means TLS; a path is refused, since gRPC has none."""
     url = urlsplit(base_url if "://" in base_url else "http://" + base_url)
     if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/") or url.query or url.username:
         raise ValueError(f"the address of a server is http://HOST:PORT or https://HOST:PORT, not {base_url!r}")

@@ -52,9 +52,9 @@ class Sandbox(_session.Session):
             self._channel = grpc.insecure_channel(to.target, options=to.options)
         self._stub = SandboxServiceStub(self._channel)
 
-    def _call(self, method: Callable[..., Answer], request: Any, timeout: float | None = None) -> Answer:
+    def _call(self, method: Callable[..., Answer], request: Any) -> Answer:
         try:
-            return method(request, metadata=self._metadata, timeout=timeout)
+            return method(request, metadata=self._metadata)
         except grpc.RpcError as e:
             raise error_of(e) from e
 
@@ -64,7 +64,7 @@ class Sandbox(_session.Session):
         tenant_id: str | None = None,
         allowed_hosts: Sequence[str] | None = None,
     ) -> pb.SessionInfo:
-        """Make a sandbox, or go on with the one of ``session_id``, and make it the current session.
+        """Makes a sandbox, or goes on with the one of ``session_id``, and makes it the current session.
 
         ``allowed_hosts`` is all that it may reach; none or empty: the server's default
         hosts. A session that was current before goes on and is not destroyed.
@@ -74,7 +74,7 @@ class Sandbox(_session.Session):
         return answer.session
 
     def destroy(self) -> bool:
-        """End the current session; False: there is none, or it was gone."""
+        """Ends the current session; False: there is none, or it was gone."""
         if self._info is None:
             return False
         answer = self._call(self._stub.DestroySession, pb.DestroySessionRequest(session_id=self._info.session_id))
@@ -82,11 +82,11 @@ class Sandbox(_session.Session):
         return answer.success
 
     def exec(self, command: str, *, timeout: int = _session.DEFAULT_TIMEOUT, workdir: str = _session.DEFAULT_WORKDIR) -> pb.ExecResponse:
-        """Run a command by ``/bin/sh -c`` and wait for its end, at most ``timeout`` seconds."""
+        """Runs a command by ``/bin/sh -c`` and waits for its end, at most ``timeout`` seconds."""
         return self._call(self._stub.Exec, self._exec_request(command, timeout, workdir))
 
     def exec_stream(self, command: str, workdir: str = _session.DEFAULT_WORKDIR) -> Iterator[pb.ExecStreamResponse]:
-        """Run a command and give its output while it runs, then ``exit`` or ``error``.
+        """Runs a command and gives its output while it runs, then ``exit`` or ``error``.
 
         Closing the iterator early ends the command.
         """
@@ -102,19 +102,19 @@ class Sandbox(_session.Session):
             call.cancel()
 
     def write_file(self, path: str, content: str, mode: _session.Mode = "w") -> None:
-        """Write a text; relative paths are below /workspace. Directories that are missing are made."""
+        """Writes a text; relative paths are below /workspace. Directories that are missing are made."""
         _session.written(self._call(self._stub.WriteFile, self._write_request(path, content, mode)))
 
     def read_file(self, path: str) -> str:
-        """Read a text; relative paths are below /workspace."""
+        """Reads a text; relative paths are below /workspace."""
         return _session.content(self._call(self._stub.ReadFile, self._read_request(path)))
 
     def pip_install(self, packages: Sequence[str]) -> pb.ExecResponse:
-        """Install Python packages, by name and version, for the sandbox's user."""
+        """Installs Python packages, by name and version, for the sandbox's user."""
         return self._call(self._stub.PipInstall, self._pip_request(packages))
 
     def run_python(self, code: str, timeout: int = _session.DEFAULT_TIMEOUT) -> pb.ExecResponse:
-        """Run a Python program from a file, which is removed in every case."""
+        """Runs a Python program from a file, which is removed in every case."""
         self.write_file(_session.SCRIPT, code)
         try:
             return self.exec(_session.RUN_SCRIPT, timeout=timeout)
@@ -123,7 +123,7 @@ class Sandbox(_session.Session):
                 self.exec(_session.REMOVE_SCRIPT)
 
     def close(self) -> None:
-        """Close the connection; the session, if any, goes on."""
+        """Closes the connection; the session, if any, goes on."""
         self._channel.close()
 
     def __enter__(self) -> Sandbox:
