@@ -136,6 +136,8 @@ class Sandbox:
     secrets: list[str]
     #: What becomes of it after ``idle_timeout``.
     on_idle: OnIdle
+    #: Programs in it find the process API on 127.0.0.1:2024.
+    process_api: bool
     #: Seconds without use; ``None``: it may be idle for ever.
     idle_timeout: float | None
     created_at: datetime

@@ -89,6 +89,7 @@ class Client:
         idle_timeout: Duration | None = None,
         lifetime: Duration | None = None,
         on_idle: OnIdle | None = None,
+        process_api: bool | None = None,
         network: NetworkWish | None = None,
         network_enabled: bool | None = None,
         ports: Sequence[int | PublishedPort] | None = None,
@@ -102,6 +103,8 @@ class Client:
 
         Sizes are bytes or texts such as ``"512m"``, durations seconds.
 
+        ``process_api``
+            Whether programs in it find the process API on 127.0.0.1:2024.
         ``network``
             Hosts that it may reach, such as ``["python", "api.example.com"]``; the mode
             ``"none"`` or ``"full"``; or a mapping with ``mode``, ``allow``, ``intercept``
@@ -133,6 +136,7 @@ class Client:
             idle_timeout=idle_timeout,
             lifetime=lifetime,
             on_idle=on_idle,
+            process_api=process_api,
             network=network_of(network),
             network_enabled=network_enabled,
             ports=ports_of(ports),
