@@ -136,8 +136,6 @@ class Sandbox:
     secrets: list[str]
     #: What becomes of it after ``idle_timeout``.
     on_idle: OnIdle
-    #: Programs in it find the process API on 127.0.0.1:2024.
-    process_api: bool
     #: Seconds without use; ``None``: it may be idle for ever.
     idle_timeout: float | None
     created_at: datetime
@@ -148,6 +146,8 @@ class Sandbox:
     expires_at: datetime | None
     #: Whose storage it has; ``None``: nobody's.
     tenant_id: str | None
+    #: Whether programs in it find the process API on 127.0.0.1:2024.
+    process_api: bool
 
 
 @dataclass(frozen=True)

@@ -88,13 +88,13 @@ class AsyncClient:
         idle_timeout: Duration | None = None,
         lifetime: Duration | None = None,
         on_idle: OnIdle | None = None,
-        process_api: bool | None = None,
         network: NetworkWish | None = None,
         network_enabled: bool | None = None,
         ports: Sequence[int | PublishedPort] | None = None,
         volumes: Sequence[str | Mount] | None = None,
         secrets: Sequence[str] | None = None,
         tenant_id: str | None = None,
+        process_api: bool | None = None,
         keep: bool = False,
         idempotency_key: str | None = None,
     ) -> AsyncBox:
@@ -102,8 +102,6 @@ class AsyncClient:
 
         Sizes are bytes or texts such as ``"512m"``, durations seconds.
 
-        ``process_api``
-            Whether programs in it find the process API on 127.0.0.1:2024.
         ``network``
             Hosts that it may reach, such as ``["python", "api.example.com"]``; the mode
             ``"none"`` or ``"full"``; or a mapping with ``mode``, ``allow``, ``intercept``
@@ -117,6 +115,8 @@ class AsyncClient:
             ``"name:/path"``, ``"name:/path:ro"`` or :class:`~agentbox.Mount`.
         ``secrets``
             Names of secrets that its requests may have put in.
+        ``process_api``
+            Whether programs in it find the process API on 127.0.0.1:2024.
         ``keep``
             Whether it outlives its ``with`` block.
         """
@@ -135,13 +135,13 @@ class AsyncClient:
             idle_timeout=idle_timeout,
             lifetime=lifetime,
             on_idle=on_idle,
-            process_api=process_api,
             network=network_of(network),
             network_enabled=network_enabled,
             ports=ports_of(ports),
             volumes=mounts_of(volumes),
             secrets=secrets,
             tenant_id=tenant_id,
+            process_api=process_api,
         )
         request = post("/sandboxes", body, key=key_of(idempotency_key), patience=None)
         return AsyncBox(self._http, await self._http.record(Sandbox, request), keep=keep)
