@@ -16,7 +16,7 @@ const (
 	// lastCall is how long connections that were made already are looked for.
 	lastCall = 20 * time.Millisecond
 	// lookPause is how often it is looked whether the port is free again.
-	lookPause = 5 * time.Second
+	lookPause = 2 * time.Second
 )
 
 // door takes connections to the port of the process API, unless a program of the
