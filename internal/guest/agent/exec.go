@@ -20,6 +20,7 @@ type exec struct {
 	id      string
 	spec    ProcessSpec
 	keep    bool
+	passing bool // see execs.begin
 	m       *execs
 	created time.Time // with the monotonic clock
 
