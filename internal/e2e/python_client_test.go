@@ -116,7 +116,7 @@ func runPythonClient(t *testing.T) *pythonRun {
 
 	d := StartDaemon(t, append(indexFlags(t), "--egress-full", "--sandbox-memory", "256m")...)
 	report := filepath.Join(dir, "report.xml")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-m", "pytest", "--junitxml", report, "--durations", "10")
 	cmd.Dir = source
@@ -195,7 +195,7 @@ func installPython(t *testing.T, wheels, source, dir string) string {
 	}
 	command(t, "", "python3", "-m", "venv", "--without-pip", venv)
 	python := filepath.Join(venv, "bin", "python")
-	command(t, "", append(pip, "--python", python, "install", "--no-index", "--find-links", filepath.Join(wheels, "wheels"), built[0]+"[grpc,test]")...)
+	command(t, "", append(pip, "--python", python, "install", "--no-index", "--no-compile", "--find-links", filepath.Join(wheels, "wheels"), built[0]+"[grpc,test]")...)
 	return python
 }
 
