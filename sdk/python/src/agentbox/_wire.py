@@ -42,7 +42,7 @@ class Settings:
     """Where the server is, and how it is talked to."""
 
     base: str
-    key: str
+    key: str = field(repr=False)
     timeout: float
     retries: int
     reconnect: float
@@ -110,7 +110,7 @@ class Request:
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     #: Sent as JSON unless it is ``None``.
-    json: Any = None
+    json: Any = field(default=None, repr=False)  # may have secrets
     #: Makes the body, for each try anew.
     body: Callable[[], Any] | None = None
     #: Seconds that the answer may take; ``None``: as long as what it waits for takes. Default: the client's.
