@@ -2,11 +2,14 @@ package rpc_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	healthv1 "agentbox/internal/gen/health/v1"
 	"agentbox/internal/gen/health/v1/healthv1connect"
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
+	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
 	"agentbox/internal/server"
 	"agentbox/internal/server/rpc"
 )
@@ -48,51 +52,159 @@ func TestProbesAreSmall(t *testing.T) {
 	}
 }
 
-// TestSmallCalls: only texts of files come in large messages. Many values in a packed one
-// would be gigabytes.
-func TestSmallCalls(t *testing.T) {
+// TestManyValues: a message may be large, but not have more values than a small one, each
+// of which takes memory. Many in a packed one would be gigabytes.
+func TestManyValues(t *testing.T) {
 	w := start(t)
-	c := w.by("gzip", w.acme)
-	id := w.session(c).GetSessionId()
-	large := strings.Repeat("x", 1<<20)
-	huge := strings.Repeat(large, 4)
-	for name, call := range map[string]func() error{
-		"hosts": func() error {
-			_, err := c.CreateSession(t.Context(), &sandboxv1.CreateSessionRequest{AllowedHosts: make([]string, 1<<20)})
-			return err
-		},
-		"tenant": func() error {
-			_, err := c.CreateSession(t.Context(), &sandboxv1.CreateSessionRequest{TenantId: &large})
-			return err
-		},
-		"packages": func() error {
-			_, err := c.PipInstall(t.Context(), &sandboxv1.PipInstallRequest{SessionId: id, Packages: make([]string, 1<<20)})
-			return err
-		},
-		"path": func() error {
-			_, err := c.ReadFile(t.Context(), &sandboxv1.ReadFileRequest{SessionId: id, Path: large})
-			return err
-		},
-		"command": func() error {
-			_, err := c.Exec(t.Context(), &sandboxv1.ExecRequest{SessionId: id, Command: huge})
-			return err
-		},
-		"chunk": func() error {
-			up, err := c.UploadFile(t.Context())
-			if err != nil {
-				return err
-			}
-			if err := up.Send(&sandboxv1.UploadFileRequest{SessionId: id, Path: "f", Data: []byte(huge)}); err != nil && !errors.Is(err, io.EOF) {
-				return err
-			}
-			_, err = up.CloseAndReceive()
-			return err
-		},
-	} {
-		if err := call(); connect.CodeOf(err) != connect.CodeResourceExhausted {
-			t.Errorf("%s: %v", name, err)
+	for _, protocol := range []string{"gzip", "gRPC", "Connect with JSON"} {
+		c := w.by(protocol, w.acme)
+		id := w.session(c).GetSessionId()
+		if _, err := c.CreateSession(t.Context(), &sandboxv1.CreateSessionRequest{AllowedHosts: make([]string, 1<<20)}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+			t.Errorf("%s: hosts: %v", protocol, err)
+		}
+		if _, err := c.PipInstall(t.Context(), &sandboxv1.PipInstallRequest{SessionId: id, Packages: make([]string, 1<<20)}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+			t.Errorf("%s: packages: %v", protocol, err)
 		}
 	}
+}
+
+// TestLargeCalls: each call takes messages of up to 64 MiB, whatever it makes of them then.
+func TestLargeCalls(t *testing.T) {
+	w := start(t)
+	c := w.by("gRPC", w.acme)
+	id := w.session(c).GetSessionId()
+	upload := func(data string) error {
+		up, err := c.UploadFile(t.Context())
+		if err != nil {
+			return err
+		}
+		if err := up.Send(&sandboxv1.UploadFileRequest{SessionId: id, Path: "f", Data: []byte(data)}); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		_, err = up.CloseAndReceive()
+		return err
+	}
+	calls := map[string]func(string) error{
+		"tenant": func(s string) error {
+			_, err := c.CreateSession(t.Context(), &sandboxv1.CreateSessionRequest{TenantId: &s})
+			return err
+		},
+		"path": func(s string) error {
+			_, err := c.ReadFile(t.Context(), &sandboxv1.ReadFileRequest{SessionId: id, Path: s})
+			return err
+		},
+		"command": func(s string) error {
+			_, err := c.Exec(t.Context(), &sandboxv1.ExecRequest{SessionId: id, Command: "true #" + s})
+			return err
+		},
+		"part": upload,
+	}
+	for _, size := range []int{3 << 20, 64<<20 - 100, 64 << 20} {
+		data := strings.Repeat("x", size)
+		for name, call := range calls {
+			if err := call(data); (connect.CodeOf(err) == connect.CodeResourceExhausted) != (size == 64<<20) {
+				t.Errorf("%s of %d bytes: %.300v", name, size, err)
+			}
+		}
+	}
+}
+
+// slowly begins a call of a large message, and returns when the server has read some of it.
+// No more comes until end is called.
+func (w *world) slowly(key string, size uint32) (end func()) {
+	w.t.Helper()
+	body, sender := io.Pipe()
+	q, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.url+sandboxv1connect.SandboxServiceWriteFileProcedure, body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	q.Header.Set("Content-Type", "application/grpc-web+proto")
+	q.Header.Set("Authorization", "Bearer "+key)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if a, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(q); err == nil {
+			a.Body.Close()
+		}
+	}()
+	head := binary.BigEndian.AppendUint32([]byte{0}, size)
+	if _, err := sender.Write(append(head, make([]byte, 24<<20)...)); err != nil { // more than sockets hold
+		w.t.Fatal(err)
+	}
+	return sync.OnceFunc(func() {
+		sender.CloseWithError(io.ErrUnexpectedEOF)
+		<-ended
+	})
+}
+
+// TestLargeAtOnce: large messages wait for one another, those of one owner before those of
+// others, and not for ever. Small ones need not.
+func TestLargeAtOnce(t *testing.T) {
+	w := start(t, func(_ *server.Options, p *rpc.Parts) { p.LargeWait = 500 * time.Millisecond })
+	for _, protocol := range []string{"gRPC", "gRPC-Web", "Connect", "gzip"} {
+		t.Run(protocol, func(t *testing.T) {
+			acme, other := w.by(protocol, w.acme), w.by(protocol, w.other)
+			mine, theirs := w.session(acme).GetSessionId(), w.session(other).GetSessionId()
+			large := strings.Repeat("0123456789abcdef", 4<<20/16)
+			end := w.slowly(w.acme, 63<<20)
+			defer end()
+			if got := w.write(acme, mine, "small", "x", "w"); got != "" {
+				t.Errorf("a small one meanwhile: %s", got)
+			}
+			if got := w.write(other, theirs, "large", large, "w"); got != "" {
+				t.Errorf("another owner's meanwhile: %s", got)
+			}
+			ctx, info := connect.NewClientContext(t.Context())
+			_, err := acme.WriteFile(ctx, &sandboxv1.WriteFileRequest{SessionId: mine, Path: "large", Content: large})
+			after := info.ResponseTrailer().Get("Retry-After") + info.ResponseHeader().Get("Retry-After")
+			if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "other large messages") || after == "" {
+				t.Errorf("a second one: %v, again after %q", err, after)
+			}
+			end()
+			if got := w.write(acme, mine, "large", large, "w"); got != "" {
+				t.Errorf("afterwards: %s", got)
+			}
+		})
+	}
+	ends := []func(){w.slowly(w.acme, 63<<20), w.slowly(w.other, 63<<20)}
+	for _, end := range ends {
+		end()
+	}
+}
+
+// TestLargeOfStrangers: who has no key is refused before its message is read.
+func TestLargeOfStrangers(t *testing.T) {
+	w := start(t)
+	sent := &counted{r: io.LimitReader(zeros{}, 64<<20)}
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+sandboxv1connect.SandboxServiceWriteFileProcedure, sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Content-Type", "application/proto")
+	tr := &http.Transport{DisableKeepAlives: true}
+	a, err := tr.RoundTrip(q)
+	if err == nil {
+		a.Body.Close()
+	}
+	// What the sockets hold, and what net/http takes of a body to keep a connection.
+	if n := sent.n.Load(); err == nil && a.StatusCode != http.StatusUnauthorized || n > 16<<20 {
+		t.Errorf("it is answered with %v, %v, after %d bytes", a, err, n)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+type counted struct {
+	r io.Reader
+	n atomic.Int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n.Add(int64(n))
+	return n, err
 }
 
 // TestShortErrors: what is refused is not sent back in full.
@@ -118,6 +230,33 @@ func TestShortErrors(t *testing.T) {
 	}
 }
 
+// TestShortReasons: nor is a message that can't be read.
+func TestShortReasons(t *testing.T) {
+	w := start(t)
+	for _, kind := range []string{"application/json", "application/grpc-web+json"} {
+		body := `{"timeout":` + strings.Repeat("9", 1<<19) + `}`
+		if kind != "application/json" {
+			body = "\x00" + string(binary.BigEndian.AppendUint32(nil, uint32(len(body)))) + body
+		}
+		r, err := http.NewRequest("POST", w.url+sandboxv1connect.SandboxServiceExecProcedure, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", kind)
+		r.Header.Set("X-API-Key", w.acme)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || len(b) > 1000 || !strings.Contains(string(b)+resp.Header.Get("Grpc-Message"), "timeout") {
+			t.Errorf("%s: %d bytes, %.300s %v, %v", kind, len(b), b, resp.Header, err)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
 // TestLargeChunk: a message in the middle of an upload that is too large is its sender's
 // error, and none of the server.
 func TestLargeChunk(t *testing.T) {
@@ -131,12 +270,12 @@ func TestLargeChunk(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := &sandboxv1.UploadFileRequest{SessionId: w.session(c).GetSessionId(), Path: "f", Data: []byte("x")}
-	for _, m := range []*sandboxv1.UploadFileRequest{first, {Data: make([]byte, 5<<20)}} {
+	for _, m := range []*sandboxv1.UploadFileRequest{first, {Data: make([]byte, 65<<20)}} {
 		if err := up.Send(m); err != nil && !errors.Is(err, io.EOF) { // the answer says why
 			t.Fatal(err)
 		}
 	}
-	if _, err := up.CloseAndReceive(); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "4194304") {
+	if _, err := up.CloseAndReceive(); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "67108864") {
 		t.Errorf("it is refused with %v", err)
 	}
 	w.stop()

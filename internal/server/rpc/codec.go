@@ -3,6 +3,8 @@ package rpc
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"sync"
 
@@ -11,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
+	"agentbox/internal/server/doors"
 )
 
 // codec is the binary form of messages. It reads them where they are, while connect's
@@ -36,17 +39,65 @@ func (c codec) MarshalWrite(ctx context.Context, dst io.Writer, msg any) error {
 // UnmarshalRead implements connect.Codec.
 func (c codec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) error {
 	whole, ok := src.(*bytes.Buffer)
-	if !ok {
+	m, is := msg.(proto.Message)
+	if !ok || !is {
 		return c.BinaryCodec.UnmarshalRead(ctx, src, msg)
 	}
-	switch m := msg.(type) {
-	case *sandboxv1.UploadFileRequest:
-		return readPart(whole, m)
-	case proto.Message:
-		return c.UnmarshalOptions.Unmarshal(whole.Bytes(), m)
+	settled(ctx, whole.Len())
+	if part, ok := m.(*sandboxv1.UploadFileRequest); ok {
+		return readPart(whole, part)
 	}
-	return c.BinaryCodec.UnmarshalRead(ctx, src, msg)
+	if err := fewValues(whole.Bytes()); err != nil {
+		return err
+	}
+	return c.UnmarshalOptions.Unmarshal(whole.Bytes(), m)
 }
+
+// maxValues bounds how many values a message has: each takes memory, an empty one, too. It
+// is how many a small message can have.
+const maxValues = smallMessage / 2
+
+func fewValues(b []byte) error {
+	for n := 0; len(b) > 0 && len(b) > 2*(maxValues-n); n++ { // else there is no room for more
+		_, _, size := protowire.ConsumeField(b)
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		if n >= maxValues {
+			return errValues
+		}
+		b = b[size:]
+	}
+	return nil
+}
+
+var errValues = fmt.Errorf("it has more than %d values", maxValues)
+
+// jsonCodec is the form of messages as JSON, in which lists must be small: an element
+// takes much more memory than its text.
+type jsonCodec struct{ *connectproto.JSONCodec }
+
+// UnmarshalRead implements connect.Codec.
+func (c jsonCodec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) error {
+	if whole, ok := src.(*bytes.Buffer); ok {
+		settled(ctx, whole.Len())
+		switch msg.(type) {
+		case *sandboxv1.CreateSessionRequest, *sandboxv1.PipInstallRequest:
+			if whole.Len() > maxCall {
+				return fmt.Errorf("it has %d bytes, of which JSON with lists may have %d", whole.Len(), maxCall)
+			}
+		}
+	}
+	err := c.JSONCodec.UnmarshalRead(ctx, src, msg)
+	if err != nil && len(err.Error()) > maxReason {
+		return errors.New(doors.Clip(err.Error(), maxReason))
+	}
+	return err
+}
+
+// maxReason bounds what an error says of a message that could not be read, in bytes: it
+// repeats a part of it.
+const maxReason = 300
 
 // Fields: UploadFileRequest.data and DownloadFileResponse.data.
 const (
@@ -83,11 +134,13 @@ func readPart(whole *bytes.Buffer, m *sandboxv1.UploadFileRequest) error {
 // parts is memory of messages that is free again.
 var parts = sync.Pool{New: func() any { return new([]byte) }}
 
-// release is called when nobody needs a message's data any more. What is larger than
-// usual is not kept.
+// maxKept bounds the memory of a message that is used again, in bytes.
+const maxKept = 4 << 20
+
+// release is called when nobody needs a message's data any more.
 func release(m *sandboxv1.UploadFileRequest) {
 	data := m.Data[:0]
-	if m.Data = nil; cap(data) > 0 && cap(data) <= maxPart {
+	if m.Data = nil; cap(data) > 0 && cap(data) <= maxKept {
 		parts.Put(&data)
 	}
 }

@@ -4,6 +4,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math"
@@ -19,9 +20,7 @@ import (
 	"agentbox/internal/auth"
 	"agentbox/internal/gen/health/v1/healthv1connect"
 	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
-	"agentbox/internal/guest"
 	"agentbox/internal/guest/client"
-	"agentbox/internal/guest/wording"
 	"agentbox/internal/manager"
 	"agentbox/internal/packages"
 	"agentbox/internal/sandbox"
@@ -31,15 +30,12 @@ import (
 // Kind is the kind of ids that the door gives sandboxes, and looks for first.
 const Kind = "session"
 
-// Bounds of messages, in bytes, packed and unpacked. What has many values in it grows
-// severalfold in memory, so only a file's text may be large.
+// Bounds of messages, in bytes, packed and unpacked.
 const (
-	// maxText: a text that is written in one message.
-	maxText = wording.MaxText
-	// maxPart: a part of a file, or a command, of which the guest takes no more. It is
-	// what gRPC's clients and servers have by default.
-	maxPart = guest.MaxRequest
-	// maxCall: whatever else is asked for.
+	// maxMessage: all that sessions are asked for. A budget bounds how many large ones there
+	// are.
+	maxMessage = 64 << 20
+	// maxCall: what no budget counts, and what has lists in it as JSON.
 	maxCall = server.MaxBody
 	// maxProbe: the health check, which everybody may ask, and reflection: the names of
 	// services.
@@ -88,6 +84,9 @@ type Parts struct {
 	Ready func(context.Context) error
 	// Draining is closed when the server begins to stop.
 	Draining <-chan struct{}
+	// LargeWait is how long a large message waits for the memory that others take.
+	// Default 10 s.
+	LargeWait time.Duration
 }
 
 type service struct{ Parts }
@@ -101,22 +100,20 @@ func New(router *server.Router, parts Parts) {
 	grpcreflect.Register(rpcs)
 	// Packed messages are read; answers are sent as they are, since clients are near
 	// and offer by themselves to unpack, which costs more than it saves.
-	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter()}, rpcs, connecthttp.WithConditionalOptions(bounds), connecthttp.WithCompressMinBytes(math.MaxInt),
-		connecthttp.WithCodecs(codec{connectproto.NewBinaryCodec()}, connectproto.NewJSONCodec()))
+	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter(), newBudget(cmp.Or(parts.LargeWait, largeWait))}, rpcs, connecthttp.WithConditionalOptions(bounds), connecthttp.WithCompressMinBytes(math.MaxInt),
+		connecthttp.WithCodecs(codec{connectproto.NewBinaryCodec()}, jsonCodec{connectproto.NewJSONCodec()}))
 }
 
 // largest is the bound of a procedure's messages, in bytes.
 func largest(procedure string) int {
-	switch procedure {
-	case sandboxv1connect.SandboxServiceWriteFileProcedure:
-		return maxText
-	case sandboxv1connect.SandboxServiceUploadFileProcedure, sandboxv1connect.SandboxServiceExecProcedure, sandboxv1connect.SandboxServiceExecStreamProcedure:
-		return maxPart
-	}
-	if strings.HasPrefix(procedure, "/"+sandboxv1connect.SandboxServiceName+"/") {
-		return maxCall
+	if isSession(procedure) {
+		return maxMessage
 	}
 	return maxProbe
+}
+
+func isSession(procedure string) bool {
+	return strings.HasPrefix(procedure, "/"+sandboxv1connect.SandboxServiceName+"/")
 }
 
 func bounds(spec connect.Spec) []connecthttp.Option {
@@ -141,10 +138,14 @@ const maxFrame = 4 << 10
 type routes struct {
 	*server.Router
 	errors *connecthttp.ErrorWriter
+	budget *budget
 }
 
 // Handle implements connecthttp.ServeMux.
 func (rs *routes) Handle(procedure string, h http.Handler) {
+	if isSession(procedure) {
+		h = rs.budget.weigh(h)
+	}
 	route := server.Route{
 		Pattern: http.MethodPost + " " + procedure, Handler: h,
 		Stream:  isLong(procedure), // connect bounds each message

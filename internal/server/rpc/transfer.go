@@ -22,7 +22,7 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 		return nil, connect.NewError(connect.CodeInvalidArgument, "the first message is missing")
 	}
 	if err != nil {
-		return nil, err
+		return nil, status(ctx, err)
 	}
 	appending, ok := wording.Appends(first.GetMode())
 	if !ok {
