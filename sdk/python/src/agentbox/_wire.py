@@ -33,6 +33,9 @@ MOST_PATIENCE = 10.0
 #: Bytes of an error that are read.
 MOST_PROBLEM = 1 << 20
 
+#: Lists come in pages of the most that servers give.
+PAGE: Mapping[str, Any] = {"limit": 1000}
+
 Duration = float | timedelta
 Size = int | str
 
