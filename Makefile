@@ -77,12 +77,14 @@ cross: ## Compile for linux/arm64 and, client only, for darwin
 	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/agentbox
 
 .PHONY: proto
-proto: ## Generate code from proto/: internal/gen, and the stubs of sdk/ (needs protobuf-compiler)
+proto: ## Generate code from proto/: internal/gen, and the stubs of sdk/ (needs protobuf-compiler and npm)
 	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/v2/cmd/protoc-gen-connect-go
 	export PATH="$(CURDIR)/bin:$$PATH"
 	protoc -I proto --go_out=. --go_opt=module=agentbox proto/agentbox/guest/v1/*.proto
 	protoc -I proto $(call go_stubs,agentbox,internal/gen) proto/sandbox/v1/*.proto proto/grpc/health/v1/*.proto
 	scripts/proto/python.sh
+	npm --prefix sdk/typescript ci
+	npm --prefix sdk/typescript run generate
 	cd sdk/go && protoc -I ../../proto $(call go_stubs,agentbox/sdk/go,) ../../proto/sandbox/v1/*.proto
 
 # go_stubs MODULE,DIRECTORY: messages and clients below a directory of a module.
@@ -91,6 +93,7 @@ go_stubs = $(foreach p,go connect-go,--$(p)_out=. --$(p)_opt=module=$(1),Msandbo
 .PHONY: reference
 reference: ## Write docs/CONFIG.md and docs/openapi.json anew, after a change of what they say
 	go test ./internal/config ./internal/server/rest -run IsCurrent -update
+	node sdk/typescript/scripts/types.mjs
 
 .PHONY: clean
 clean: ## Remove what was built
@@ -104,7 +107,7 @@ sync: ## Install what the project and its clients depend on: Debian packages, Go
 	. scripts/env.sh
 	go mod download
 	go -C sdk/go mod download
-	npm --prefix sdk/typescript ci
+	npm --prefix sdk/typescript ci --no-audit --no-fund
 
 .PHONY: example-python
 example-python: ## Run the Python example of gRPC with the server at localhost:50051 (bin/agentbox serve --no-auth)
@@ -117,7 +120,7 @@ build-sandbox: build ## Make the default image of sandboxes, which sessions of g
 .PHONY: build-ts
 build-ts: ## Build the client in TypeScript
 	cd sdk/typescript
-	npm ci
+	npm ci --no-audit --no-fund
 	npm run build
 
 .PHONY: build-python

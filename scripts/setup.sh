@@ -87,6 +87,7 @@ if [ "$(id -u)" != 0 ]; then need newuidmap=uidmap; fi
 if [ "${1:-}" = --test ]; then
 	need gcc=gcc fsck.erofs=erofs-utils dockerd=docker.io skopeo=skopeo
 	[ -e /usr/include/stdlib.h ] || need cc=build-essential missing-libc-headers=libc6-dev
+	need node=nodejs npm=npm chromium=chromium
 	python3 -c 'import ensurepip' 2>/dev/null || need missing-venv=python3-venv
 fi
 ensure_go

@@ -51,6 +51,7 @@ type sandboxWish struct {
 	IdleTimeout string            `json:"idle_timeout,omitempty"`
 	Lifetime    string            `json:"lifetime,omitempty"`
 	OnIdle      string            `json:"on_idle,omitempty"`
+	ProcessAPI  bool              `json:"process_api,omitempty"`
 	Volumes     []volumeWish      `json:"volumes,omitempty"`
 	Secrets     []string          `json:"secrets,omitempty"`
 	TenantID    string            `json:"tenant_id,omitempty"`
@@ -140,6 +141,7 @@ func (n *sandboxWish) add(fl *pflag.FlagSet) {
 	fl.StringVar(&n.IdleTimeout, "idle-timeout", "", "time without use until it ends, such as 30m; 0: never")
 	fl.StringVar(&n.Lifetime, "lifetime", "", "time until it is destroyed, such as 24h; 0: never")
 	fl.StringVar(&n.OnIdle, "on-idle", "", "destroy or stop")
+	fl.BoolVar(&n.ProcessAPI, "process-api", false, "let programs in it run commands by HTTP on its 127.0.0.1:2024")
 }
 
 // create makes a sandbox and prints its short id, or all about it.

@@ -4,12 +4,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"connectrpc.com/connect/v2"
+
+	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 )
 
 // TestAPI01: bodies that are too large, too deep or no JSON are refused at once and
@@ -71,9 +77,41 @@ func TestAPI01(t *testing.T) {
 			}
 		}
 	}
-	if got := c.Sandboxes(); len(got) != 1 {
-		t.Errorf("the sandboxes are %v", got)
+	// The doors that take what they don't know: nothing that is said of a body but that it
+	// costs little and breaks nothing.
+	for _, path := range []string{"/api/sandboxes", "/api/sandboxes/dev/execute", "/api/settings", "/sandbox.v1.SandboxService/CreateSession", "/sandbox.v1.SandboxService/Exec", "/sandbox.v1.SandboxService/WriteFile"} {
+		bodies["100 MiB"] = `{"command":"` + strings.Repeat("x", 100<<20)
+		method := "POST"
+		if path == "/api/settings" {
+			method = "PATCH"
+		}
+		for what, body := range bodies {
+			grown := d.Growth()
+			began := time.Now()
+			a, err := c.Try(method, path, strings.NewReader(body))
+			if what == "100 MiB" { // the sender may be cut off
+				if err == nil && a.Code < 400 {
+					t.Errorf("%s to %s: %v", what, path, a)
+				}
+			} else if err != nil || a.Code >= 500 || len(a.Text) > 4096 {
+				t.Errorf("%s to %s: %v, %v", what, path, a, err)
+			} else if unreadable[what] && a.Code < 400 {
+				t.Errorf("%s to %s was taken: %v", what, path, a)
+			}
+			Within(t, began, 2*time.Second)
+			if n := grown(); n > 64<<20 && path != "/sandbox.v1.SandboxService/WriteFile" { // which takes texts of as much
+				t.Errorf("%s to %s took %d MiB", what, path, n>>20)
+			}
+		}
 	}
+	for _, id := range c.Sandboxes() {
+		c.Send("DELETE", api+"/sandboxes/"+id, "")
+	}
+}
+
+// unreadable are the bodies that no door can make sense of.
+var unreadable = map[string]bool{
+	"a million levels": true, "a million levels, open": true, "no UTF-8": true, "NUL": true, "two values": true, "a list": true, "a text": true, "open": true, "NaN": true, "a comment": true,
 }
 
 // endless is one byte for ever.
@@ -145,6 +183,29 @@ func TestAPI06(t *testing.T) {
 				t.Errorf("%s %q: %v", field, s, a)
 			}
 		}
+		// At the other doors, too.
+		var r commandResult
+		(&projects{c}).ok("POST", "/api/sandboxes/dev/execute", quoted(`{"command":["printf","%%s",%s]}`, s), &r)
+		if s[0] != '-' && r.Stdout != s {
+			t.Errorf("the argument %q of a project is %q", s, r.Stdout)
+		}
+		if a := c.Send("POST", "/api/sandboxes/dev/execute", quoted(`{"command":["true"],"workdir":%s}`, s)); a.Code != 200 && !a.Refused() {
+			t.Errorf("the directory %q of a project: %v", s, a)
+		}
+		for protocol := range protocols {
+			rpc := c.RPC(protocol)
+			if _, err := rpc.Exec(t.Context(), &sandboxv1.ExecRequest{SessionId: "dev", Command: "true", Workdir: s}); err != nil && connect.CodeOf(err) != connect.CodeInvalidArgument {
+				t.Errorf("%s in %q: %v", protocol, s, err)
+			}
+			if a, err := rpc.PipInstall(t.Context(), &sandboxv1.PipInstallRequest{SessionId: "dev", Packages: []string{s}}); err != nil || a.GetExitCode() != -1 {
+				t.Errorf("%s installs %q: %v, %v", protocol, s, a, err)
+			}
+			path := "n/" + strings.ReplaceAll(s, "/", "_")
+			rpc.write("dev", path, text, "w")
+			if a := rpc.read("dev", path); a.GetContent() != text {
+				t.Errorf("%s reads %q: %v", protocol, path, a)
+			}
+		}
 		name := "/workspace/n/" + strings.ReplaceAll(s, "/", "_")
 		if a := c.Write("dev", name, text); a.Code/100 != 2 {
 			t.Errorf("write %q: %v", name, a)
@@ -214,6 +275,34 @@ func TestAPI08(t *testing.T) {
 			t.Errorf("?%s: %v", query, a)
 		}
 	}
+	for _, v := range append([]string{"0", `"0"`, `"1e3"`}, wrong...) {
+		for field, path := range map[string]string{"memory_limit": "/api/sandboxes", "cpu_limit": "/api/sandboxes", "timeout": "/api/sandboxes/dev/execute"} {
+			if v == `""` {
+				continue // it says nothing
+			}
+			body := `{"project_name":"p","command":["true"],"` + field + `":` + v + `}`
+			if a := c.Send("POST", path, body); a.Code != 400 && a.Code != 422 {
+				t.Errorf("%s %s: %v", path, body, a)
+			}
+		}
+		if a := c.Send("POST", "/api/sandboxes/dev/cleanup?hours="+url.QueryEscape(strings.Trim(v, `"`)), ""); a.Code != 422 && v != "0" && v != `"0"` {
+			t.Errorf("cleanup after %s hours: %v", v, a)
+		}
+	}
+	const most, least = math.MaxInt64, math.MinInt64
+	for protocol := range protocols {
+		rpc := c.RPC(protocol)
+		for _, l := range []*sandboxv1.Limits{{MemoryBytes: -1}, {MemoryBytes: 1}, {MemoryBytes: most}, {MemoryBytes: least}, {Cpus: -1}, {Cpus: 1e-9}, {Cpus: 1e300}, {Cpus: math.NaN()}, {Cpus: math.Inf(1)}, {DiskBytes: -1}, {DiskBytes: most}, {Pids: -1}, {Pids: most}} {
+			if a, err := rpc.CreateSession(t.Context(), &sandboxv1.CreateSessionRequest{Limits: l}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+				t.Errorf("%s with %v: %v, %v", protocol, l, a, err)
+			}
+		}
+		for _, timeout := range []int32{-1, math.MaxInt32, math.MinInt32} {
+			if a, err := rpc.Exec(t.Context(), &sandboxv1.ExecRequest{SessionId: "dev", Command: "true", Timeout: timeout}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+				t.Errorf("%s for %d s: %v, %v", protocol, timeout, a, err)
+			}
+		}
+	}
 	if got := c.Sandboxes(); !slices.Equal(got, []string{keep.ID}) {
 		t.Errorf("the sandboxes are %v", got)
 	}
@@ -255,6 +344,18 @@ func TestAPI09(t *testing.T) {
 					t.Errorf("%s, %s: %.300q", path, name, answer)
 				}
 			}
+		}
+	}
+	rpc := "/sandbox.v1.SandboxService/ListSessions"
+	for _, path := range []string{"/." + rpc, "/" + rpc, "/x/.." + rpc, strings.ToUpper(rpc), rpc + "/", rpc + ";x", rpc + "%00", strings.Replace(rpc, "S", "%53", 2) + "x", "/sandbox.v1.SandboxService%2fListSessions", "/health/.." + rpc, "/grpc.health.v1.Health/.." + rpc, "/grpc.health.v1.Health/Check/../../.." + rpc, "/api/sandboxes/..%2f.." + rpc} {
+		answer := d.Raw("POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+		if !strings.HasPrefix(answer, "HTTP/1.1 4") || strings.Contains(answer, "containerId") {
+			t.Errorf("%s without a key: %.300q", path, answer)
+		}
+	}
+	for _, method := range []string{"GET", "PUT", "DELETE", "HEAD"} {
+		if a := acme.Send(method, rpc+"?message=%7B%7D&encoding=json&connect=v1", "", "X-HTTP-Method-Override", "POST"); a.Code != 405 {
+			t.Errorf("%s of an rpc: %v", method, a)
 		}
 	}
 	for _, h := range []string{"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"} {

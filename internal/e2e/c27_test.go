@@ -6,9 +6,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect/v2"
+
+	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 	"agentbox/internal/sandbox"
 )
 
@@ -21,7 +25,20 @@ func TestB174(t *testing.T) {
 		d := StartDaemon(t, flag, "5")
 		var mu sync.Mutex
 		made := map[string]bool{}
+		rpc := d.Admin().GRPC()
+		var asked atomic.Int32
 		parallel(50, 50, func() {
+			if asked.Add(1)%2 == 0 {
+				a, err := rpc.CreateSession(t.Context(), &sandboxv1.CreateSessionRequest{})
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					made[a.GetSession().GetSessionId()] = true
+				} else if connect.CodeOf(err) != connect.CodeResourceExhausted {
+					t.Errorf("gRPC is refused with %v", err)
+				}
+				return
+			}
 			resp, err := d.Admin().Request(t.Context(), "POST", "/sandboxes", strings.NewReader("{}"), "Content-Type", "application/json")
 			mu.Lock()
 			defer mu.Unlock()

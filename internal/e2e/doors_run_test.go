@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
+	"agentbox/internal/server/rest/resttest"
 )
 
 // What a command is and how it ends is the same at all doors, each in its own words.
@@ -109,6 +111,47 @@ print(len(done), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))'`
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+// TestX7: each door says that the server has no room, and when to ask again. TestTEN10
+// is about an owner's quota.
+func TestX7(t *testing.T) {
+	t.Parallel()
+	d := StartDaemon(t, "--limits-sandboxes", "1")
+	d.Tenant("acme").Create(`{}`)
+	d.Tenant("zeta").wantNoRoom("limit_exceeded", "1")
+}
+
+// TestX11: files that are read and written by path are those of the workspace, whatever
+// the path is and wherever links lead.
+func TestX11(t *testing.T) {
+	c := sharedCrossed(t)
+	id := c.ids["native"][0]
+	c.Sh(id, "mkdir -p x11; ln -sf /etc/passwd x11/l; ln -sfn /etc x11/d")
+	for _, path := range []string{"../x", "/workspace_evil/x", "x11/l", "x11/d/passwd", "/etc/passwd", "x11/../../etc/passwd"} {
+		for protocol := range protocols {
+			rpc := c.RPC(protocol)
+			a, err := rpc.WriteFile(t.Context(), &sandboxv1.WriteFileRequest{SessionId: id, Path: path, Content: "taken"})
+			if err != nil || a.GetSuccess() || a.GetError() != "Path not allowed" {
+				t.Errorf("%s writes %s: %v, %v", protocol, path, a, err)
+			}
+			if a := rpc.read(id, path); a.GetSuccess() || a.GetError() != "Path not allowed" {
+				t.Errorf("%s reads %s: %v", protocol, path, a)
+			}
+		}
+		if a := c.Send("GET", api+"/sandboxes/"+id+"/files/download?path="+url.QueryEscape(path), ""); a.Code != 404 && a.Code != 400 || strings.Contains(a.Text, "root:") {
+			t.Errorf("a download of %s: %v", path, a)
+		}
+	}
+	form := resttest.InSandbox["POST /files/upload"]
+	for _, dir := range []string{"../..", "/etc", "x11/d", "/workspace_evil"} {
+		if a := c.Send("POST", api+"/sandboxes/"+id+"/files/upload?path="+url.QueryEscape(dir), form.Body, "Content-Type", form.Type); !a.Refused() {
+			t.Errorf("an upload to %s: %v", dir, a)
+		}
+	}
+	if got := c.Sh(id, "grep -rlsx taken /etc /workspace /workspace_evil /x; rm -r x11"); got != "" {
+		t.Errorf("written were %q", got)
+	}
 }
 
 // TestX19: what a sandbox may reach by its proxy it does not reach without, nor anything

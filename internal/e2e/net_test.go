@@ -227,6 +227,7 @@ func TestNET14_Confusion(t *testing.T) {
 		"CONNECT http://evil.test:443/", "GET //evil.test/", "GET /", "GET http:/evil.test/", "GET http:///evil.test/", "GET http://evil.test%2f@allowed.test/", "GET http://allowed.test:80:evil.test/",
 		"GET https://evil.test/", "GET ftp://evil.test/", "CONNECT evil.test", "CONNECT /evil.test:443", "CONNECT allowed.test:443 evil.test:443", "GET http://allowed.test\x00.evil.test/", "CONNECT evil.test\x00allowed.test:443",
 		"CONNECT [evil.test]:443", "CONNECT [::ffff:198.51.100.66]:443", "GET http://[198.51.100.66]/",
+		" GET http://evil.test/", "\tGET http://evil.test/", "\x04\x01\x00\x50", "\x16\x03\x01\x00\x05", // of SOCKS4 and TLS
 	}
 	var probes []netProbe
 	for _, h := range heads {

@@ -111,12 +111,12 @@ func runPythonClient(t *testing.T) *pythonRun {
 	wheels := pythonWheels(t, filepath.Join(root, "sdk", "python", "pyproject.toml"))
 	dir := t.TempDir()
 	source := filepath.Join(dir, "checkout", "sdk", "python")
-	copyCheckout(t, root, filepath.Join(dir, "checkout"), "sdk/python", "docs/openapi.json")
+	copyCheckout(t, filepath.Join(dir, "checkout"), "sdk/python", "docs/openapi.json")
 	python := installPython(t, wheels, source, dir)
 
 	d := StartDaemon(t, append(indexFlags(t), "--egress-full", "--sandbox-memory", "256m")...)
 	report := filepath.Join(dir, "report.xml")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-m", "pytest", "--junitxml", report, "--durations", "10")
 	cmd.Dir = source
@@ -195,27 +195,15 @@ func installPython(t *testing.T, wheels, source, dir string) string {
 	}
 	command(t, "", "python3", "-m", "venv", "--without-pip", venv)
 	python := filepath.Join(venv, "bin", "python")
-	command(t, "", append(pip, "--python", python, "install", "--no-index", "--find-links", filepath.Join(wheels, "wheels"), built[0]+"[grpc,test]")...)
+	command(t, "", append(pip, "--python", python, "install", "--no-index", "--no-compile", "--find-links", filepath.Join(wheels, "wheels"), built[0]+"[grpc,test]")...)
 	return python
 }
 
 // copyCheckout copies what git has or would take of some paths.
-func copyCheckout(t *testing.T, root, to string, paths ...string) {
+func copyCheckout(t *testing.T, to string, paths ...string) {
 	t.Helper()
-	list := exec.Command("git", append([]string{"-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, paths...)...)
-	out, err := list.Output()
-	if err != nil {
-		t.Fatalf("list the files of the checkout: %v", err)
-	}
-	for name := range strings.SplitSeq(strings.Trim(string(out), "\x00"), "\x00") {
-		text, err := os.ReadFile(filepath.Join(root, name))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // removed, and git was not told yet
-		}
-		target := filepath.Join(to, name)
-		if err := errors.Join(err, os.MkdirAll(filepath.Dir(target), 0o755), os.WriteFile(target, text, 0o600)); err != nil {
-			t.Fatalf("copy the checkout: %v", err)
-		}
+	for _, f := range checkoutFiles(t, paths...) {
+		f.write(t, filepath.Join(to, f.name))
 	}
 }
 

@@ -36,7 +36,7 @@ func TestReadmeServer(t *testing.T) {
 				script = append(script, "echo '>' "+strings.Fields(line)[0], line)
 			}
 			out := shell(t, script, "")
-			for _, want := range []string{`"output":"hello\n"`, `"output":"42\n"`, `data: {"offset":4,"data":"3\n"}`, "# agentbox", "web"} {
+			for _, want := range []string{`"output":"hello\n"`, `"output":"42\n"`, "event: exit", "# agentbox", "web"} {
 				if !strings.Contains(out, want) {
 					t.Errorf("nothing says %s:\n%s", want, out)
 				}
@@ -89,7 +89,7 @@ func TestAPICalls(t *testing.T) {
 				script = append(script, strings.NewReplacer("http://127.0.0.1:8700", d.URL, "curl -sS", "curl -sS --fail-with-body").Replace(line))
 			}
 			out := shell(t, script, curlHome(t, d))
-			for _, want := range []string{`"output":"a b\n\$HOME\n"`, `"exit_code":3,"output":"/`, `"output":"AAAA"`, `"output":"part\n".*"timed_out":true`, `data: \{"offset":0,"data":"err\n"\}`, `"mode":"0?600"`, `(?m)^204$`} {
+			for _, want := range []string{`"output":"a b\\n\$HOME\\n"`, `"exit_code":3,"output":"/`, `"output":"AAAA"`, `"output":"part\\n".*"timed_out":true`, `data: \{"offset":0,"data":"err\\n"\}`, `"mode":"0?600"`, `(?m)^204$`} {
 				if !regexp.MustCompile(want).MatchString(out) {
 					t.Errorf("nothing says %s:\n%s", want, out)
 				}
@@ -121,7 +121,7 @@ func TestMigration(t *testing.T) {
 				script = append(script, strings.Replace(line, "curl -sS", "curl -sS --fail-with-body", 1))
 			}
 			out := shell(t, script, "")
-			for _, want := range []string{"hello you\n", "a\nb\n", "\nhello\nroot\n/tmp\nhi\n", "MIGRATION.md\n", "Serving HTTP on", "\nkept\n", `"output":"42\n"`, `data: {"offset":4,"data":"3\n"}`, "# agentbox\n", `42 in docs`} {
+			for _, want := range []string{"hello you\n", "a\nb\n", "\nhello\nroot\n/tmp\nhi\n", "MIGRATION.md\n", "Serving HTTP on", "\nkept\n", `"output":"42\n"`, "event: exit", "# agentbox\n", `42 in docs`} {
 				if !strings.Contains(out, want) {
 					t.Errorf("nothing says %q:\n%s", want, out)
 				}
@@ -235,6 +235,13 @@ func TestDocumentsCalls(t *testing.T) {
 			t.Parallel()
 			d := StartDaemon(t, args...)
 			for line := range inText {
+				if strings.Contains(line, "127.0.0.1:2024") { // for programs in a sandbox
+					c := d.Admin()
+					if said := c.Sh(c.Create(`{"process_api":true}`).ID, line); !strings.Contains(said, `"exit_code":3`) {
+						t.Errorf("%s says in a sandbox: %s", line, said)
+					}
+					continue
+				}
 				line = strings.NewReplacer("http://127.0.0.1:8700", d.URL, "/run/agentbox/agentbox.sock", d.Dir+"/agentbox.sock",
 					"curl ", "curl -sS --fail-with-body ", "call ", "curl -sS --fail-with-body -H \"Authorization: Bearer $AGENTBOX_API_KEY\" ", "docs.html", d.Dir+"/docs.html").Replace(line)
 				shell(t, []string{"export AGENTBOX_URL=" + d.URL + " AGENTBOX_API_KEY=" + d.Key, line}, "")

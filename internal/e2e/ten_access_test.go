@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -9,11 +10,23 @@ import (
 	"testing"
 
 	"agentbox/internal/server/rest/resttest"
+	"agentbox/internal/server/rpc/rpctest"
 )
 
-// everyRoute are all routes of a daemon that its port has, with a request for each.
+// rpcRoutes are the rpcs as routes, as pages and curl ask for them.
+func rpcRoutes(id string) map[string]resttest.Request {
+	all := map[string]resttest.Request{}
+	for _, m := range rpctest.Methods() {
+		all["POST "+rpctest.Procedure(m)] = resttest.Request{Type: "application/json", Body: rpctest.JSON(m, id)}
+	}
+	return all
+}
+
+// everyRoute are all routes of a daemon that its port has, with a request for each, in
+// the sandbox dev.
 func everyRoute(d *Daemon) map[string]resttest.Request {
-	all := map[string]resttest.Request{"GET /metrics": {}, "GET /docs": {}, "GET /openapi.json": {}}
+	all := rpcRoutes("dev")
+	maps.Copy(all, map[string]resttest.Request{"GET /metrics": {}, "GET /docs": {}, "GET /openapi.json": {}})
 	for _, pattern := range d.Routes() {
 		row, ok := resttest.Of(pattern)
 		if !ok {

@@ -9,7 +9,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	"connectrpc.com/connect/v2"
+
+	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 	"agentbox/internal/server/rest/resttest"
 )
 
@@ -167,6 +171,19 @@ func TestTEN03(t *testing.T) {
 			t.Errorf("audit?%s: %v", query, a)
 		}
 	}
+	for _, query := range []string{"", "?project_name=n1", "?owner=acme", "?tenant=acme", "?project_name=n1&project_name=n0", "?all=1"} {
+		if a := zeta.Send("GET", "/api/sandboxes"+query, "", "X-Owner", "acme", "X-Tenant", "acme"); foreign(a) || a.Code >= 500 {
+			t.Errorf("/api/sandboxes%s: %v", query, a)
+		}
+	}
+	if a := zeta.Send("POST", "/sandbox.v1.SandboxService/ListSessions", `{"tenantId":"acme","owner":"acme"}`, "X-Owner", "acme", "X-Tenant", "acme"); a.Code != 200 || foreign(a) {
+		t.Errorf("ListSessions: %v", a)
+	}
+	for protocol := range protocols {
+		if got := zeta.RPC(protocol).way(protocol).list(); len(got) != 2 || slices.Contains(theirs, got[0]) {
+			t.Errorf("%s lists %q", protocol, got)
+		}
+	}
 	// The control: their owner finds them so.
 	if a := acme.Send("GET", api+"/sandboxes?label=team=acme&cursor="+boxes, ""); !foreign(a) {
 		t.Errorf("by their owner: %v", a)
@@ -209,6 +226,22 @@ func TestTEN06(t *testing.T) {
 			t.Errorf("%s without a name: %v", path, a)
 		}
 	}
+	for i, name := range bad {
+		if !utf8.ValidString(name) {
+			continue // no text can hold it
+		}
+		for protocol := range protocols {
+			c := acme.RPC(protocol)
+			for _, q := range []*sandboxv1.CreateSessionRequest{{SessionId: &name}, {TenantId: &name}} {
+				if a, err := c.CreateSession(t.Context(), q); connect.CodeOf(err) != connect.CodeInvalidArgument {
+					t.Errorf("%s, name %d: %v, %v", protocol, i, a, err)
+				}
+			}
+		}
+		if a := acme.Send("POST", "/api/sandboxes", quoted(`{"project_name":%s}`, name)); a.Code != 400 || a.Problem().Field != "project_name" {
+			t.Errorf("project_name %.60q: %v", name, a)
+		}
+	}
 	if got := acme.Sandboxes(); !slices.Equal(got, []string{own.ID}) {
 		t.Errorf("the sandboxes are %v", got)
 	}
@@ -228,6 +261,10 @@ func TestTEN06(t *testing.T) {
 	if a := zeta.Send("GET", api+"/sandboxes/"+theirs.ID, ""); !strings.Contains(a.Text, `"name":"dev"`) {
 		t.Errorf("its owner's: %v", a)
 	}
+	mine, others := acme.GRPC().session(&sandboxv1.CreateSessionRequest{SessionId: new("same")}), zeta.GRPC().session(&sandboxv1.CreateSessionRequest{SessionId: new("same")})
+	if mine.GetContainerId() == others.GetContainerId() {
+		t.Errorf("one session of two owners: %v", mine)
+	}
 	if a := acme.Send("POST", api+"/sandboxes", `{"name":"dev"}`); a.Problem().Code != "already_exists" {
 		t.Errorf("a name of one's own twice: %v", a)
 	}
@@ -243,7 +280,8 @@ func TestTEN06(t *testing.T) {
 	}
 }
 
-// TestTEN10: an owner at its quota is told so and when to try again; others go on.
+// TestTEN10: an owner at its quota is told so and when to try again, at each door (X7);
+// others go on.
 func TestTEN10(t *testing.T) {
 	t.Parallel()
 	d := StartDaemon(t, "--limits-sandboxes-per-owner", "1")
@@ -256,9 +294,31 @@ func TestTEN10(t *testing.T) {
 			t.Errorf("over the quota: %v %v", a, a.Header)
 		}
 	}
+	acme.wantNoRoom("quota_exceeded", "(1)")
 	zeta.Create(`{"name":"dev"}`)
 	if a := acme.Send("DELETE", api+"/sandboxes/dev", ""); a.Code != 204 {
 		t.Errorf("delete: %v", a)
 	}
 	acme.Create(`{}`)
+}
+
+// wantNoRoom asks each door for a sandbox, which must be refused for now.
+func (c *Client) wantNoRoom(code, text string) {
+	c.t.Helper()
+	for path, body := range map[string]string{api + "/sandboxes": `{}`, "/api/sandboxes": `{"project_name":"p","memory_limit":"512m"}`} {
+		a := c.Send("POST", path, body)
+		if a.Code != http.StatusTooManyRequests || a.Problem().Code != code || a.Header.Get("Retry-After") == "" || !strings.Contains(a.Problem().Detail, text) {
+			c.t.Errorf("%s without room: %v %v", path, a, a.Header)
+		}
+	}
+	for protocol := range protocols {
+		ctx, info := connect.NewClientContext(c.t.Context())
+		_, err := c.RPC(protocol).CreateSession(ctx, &sandboxv1.CreateSessionRequest{})
+		if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), text) || info.ResponseTrailer().Get("Retry-After")+info.ResponseHeader().Get("Retry-After") == "" {
+			c.t.Errorf("%s without room: %v, %v", protocol, err, info.ResponseTrailer())
+		}
+	}
+	if out := c.CLI("create"); out.Code == 0 || !strings.Contains(out.Stderr, text) {
+		c.t.Errorf("the command line without room: %+v", out)
+	}
 }

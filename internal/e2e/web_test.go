@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/binary"
 	"maps"
 	"net/http"
 	"slices"
@@ -54,6 +55,9 @@ func TestWEB01(t *testing.T) {
 			t.Errorf("a preflight for %s: %v %v", pattern, a, a.Header)
 		}
 		_, ok := resttest.Of(pattern)
+		if strings.HasPrefix(pattern, "POST /sandbox.v1.") {
+			ok = strings.HasSuffix(pattern, "File") && !strings.Contains(pattern, "load") || strings.HasSuffix(pattern, "Session") // not streams, which take no plain JSON
+		}
 		if _, project := resttest.Projects[pattern]; row.Type != "application/json" || !ok && !project && pattern != "POST /api/v1/sandboxes" && pattern != "POST /api/v1/keys" {
 			continue
 		}
@@ -124,6 +128,21 @@ func TestWEB03(t *testing.T) {
 			}
 		}
 	}
+	// What gRPC-Web and Connect stream.
+	for kind, refused := range map[string]string{"application/grpc-web+json": "", "application/connect+json": "permission_denied"} {
+		message := `{"sessionId":"dev","command":"touch taken; echo streamed"}`
+		body := "\x00" + string(binary.BigEndian.AppendUint32(nil, uint32(len(message)))) + message
+		for page, more := range foreignPages {
+			a := c.Send("POST", "/sandbox.v1.SandboxService/ExecStream", body, append([]string{"Content-Type", kind}, more...)...)
+			if strings.Contains(a.Text, "streamed") || refused != "" && !strings.Contains(a.Text, refused) && a.Code != 403 || refused == "" && a.Header.Get("Grpc-Status") != "7" && a.Code != 403 && !strings.Contains(a.Text, "grpc-status: 7") {
+				t.Errorf("%s of %s: %v %v", kind, page, a, a.Header)
+			}
+		}
+		a := c.Send("POST", "/sandbox.v1.SandboxService/ExecStream", strings.Replace(body, "taken", "given", 1), "Content-Type", kind, "Origin", d.URL, "Sec-Fetch-Site", "same-origin")
+		if !strings.Contains(a.Text, "streamed") {
+			t.Errorf("%s of a page of its own: %v", kind, a)
+		}
+	}
 	if got := c.Sh("dev", "ls"); strings.Contains(got, "taken") || !strings.Contains(got, "ran") {
 		t.Errorf("the files are %q", got)
 	}
@@ -143,6 +162,8 @@ func TestWEB12(t *testing.T) {
 		"form": c.Send("POST", api+"/sandboxes", `{"x":1}`), "page": c.Send("GET", "/docs", ""), "document": c.Send("GET", "/openapi.json", ""), "metrics": c.Send("GET", "/metrics", ""),
 		"file": c.Read("dev", "x.html"), "download": c.Send("GET", box+"/files/download?path=x.html", ""), "archive": c.Send("GET", box+"/files/archive", ""),
 		"events": c.Send("POST", box+"/execute/stream", `{"command":"true"}`), "list": c.Send("GET", api+"/sandboxes", ""), "socket": c.Send("GET", box+"/terminal", "", upgrade...),
+		"projects": c.Send("GET", "/api/sandboxes", ""), "no project": c.Send("GET", "/api/sandboxes/none", ""), "rpc": c.Send("POST", "/sandbox.v1.SandboxService/ListSessions", "{}"),
+		"no session": c.Send("POST", "/sandbox.v1.SandboxService/GetSession", `{"sessionId":"none"}`), "gRPC-Web": c.Send("POST", "/sandbox.v1.SandboxService/ListSessions", "\x00\x00\x00\x00\x00", "Content-Type", "application/grpc-web+proto"),
 		"preflight": c.Send("OPTIONS", box, "", "Origin", "http://evil.test", "Access-Control-Request-Method", "GET"),
 	}
 	for what, a := range answers {

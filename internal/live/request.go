@@ -2,6 +2,7 @@ package live
 
 import (
 	"cmp"
+	"time"
 
 	guestv1 "agentbox/internal/gen/guest/v1"
 	"agentbox/internal/guest/client"
@@ -27,6 +28,8 @@ type Request struct {
 	Resolver bool
 	// Trust are certificates, DER, that programs trust besides the image's.
 	Trust [][]byte
+	// ProcessAPI is that of Config.
+	ProcessAPI *ProcessAPI
 }
 
 // ApplyAlias makes the request what an alias stands for. What the request says
@@ -51,7 +54,7 @@ func (r *Request) Spec(id string, img image.Image) Spec {
 	s := Spec{
 		ID: id, Require: r.Require, Image: runtime.Image{Path: img.Path, Digest: img.Digest}, ImageName: r.Image, Own: r.Own,
 		Config: Config{
-			Limits: r.Limits, User: img.Config.User, Workdir: img.Config.Workdir, Tunnel: r.Tunnel, Resolver: r.Resolver, Trust: r.Trust,
+			Limits: r.Limits, User: img.Config.User, Workdir: img.Config.Workdir, Tunnel: r.Tunnel, Resolver: r.Resolver, Trust: r.Trust, ProcessAPI: r.ProcessAPI,
 		},
 	}
 	if r.User != "" {
@@ -77,6 +80,15 @@ type Config struct {
 	Resolver bool
 	// Trust are certificates, DER, that programs trust besides the image's.
 	Trust [][]byte
+	// ProcessAPI is by which programs in the sandbox run commands; nil: there is none.
+	ProcessAPI *ProcessAPI
+}
+
+// ProcessAPI bounds what commands of the process API may take: time (0: no limit),
+// and bytes of each stream in an answer (0: no limit).
+type ProcessAPI struct {
+	MaxTimeout time.Duration
+	MaxOutput  int64
 }
 
 func (c *Config) guest() *guestv1.GuestConfig {
@@ -91,6 +103,9 @@ func (c *Config) guest() *guestv1.GuestConfig {
 	}
 	if c.Tunnel != nil {
 		g.Network = &guestv1.Network{Resolver: c.Resolver}
+	}
+	if a := c.ProcessAPI; a != nil {
+		g.ProcessApi = &guestv1.ProcessAPI{MaxTimeoutNs: int64(a.MaxTimeout), MaxOutput: a.MaxOutput}
 	}
 	return g
 }

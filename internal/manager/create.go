@@ -155,7 +155,7 @@ func record(c sandbox.Caller, r sandbox.CreateRequest, p plan) sandbox.Sandbox {
 	rec := sandbox.Sandbox{
 		UID: uid, Short: ids.Short(uid), Label: newLabel(), Name: r.Name, Aliases: r.Aliases, Owner: c.Owner,
 		Status: sandbox.Creating, Image: p.Image, User: p.User, Workdir: p.Workdir, Env: p.Env, Labels: maps.Clone(r.Labels),
-		Volumes: slices.Clone(r.Volumes), Tenant: r.Tenant, Storage: p.storage, Ports: slices.Clone(r.Ports), Limits: p.Limits, Require: p.Require, Network: p.network, Secrets: p.secrets, OnIdle: p.onIdle, KeepStopped: r.KeepStopped, KeepFailed: r.KeepFailed, IdleTimeout: p.idle, Lifetime: p.lifetime,
+		Volumes: slices.Clone(r.Volumes), Tenant: r.Tenant, Storage: p.storage, Ports: slices.Clone(r.Ports), Limits: p.Limits, Require: p.Require, Network: p.network, Secrets: p.secrets, OnIdle: p.onIdle, ProcessAPI: r.ProcessAPI, KeepStopped: r.KeepStopped, KeepFailed: r.KeepFailed, IdleTimeout: p.idle, Lifetime: p.lifetime,
 		Created: t, LastActivity: t, Epoch: 1,
 	}
 	if p.lifetime != sandbox.Never {
@@ -256,6 +256,7 @@ func (m *Manager) make(ctx context.Context, b *box, p plan) error {
 	spec := p.Spec(rec.UID, img)
 	spec.Execs, spec.Mounts = m.policy.Execs, mounts
 	spec.Tunnel, spec.Resolver, spec.Trust = m.wayOut(&rec), rec.Network.Resolver, m.trust(&rec)
+	spec.ProcessAPI = m.processAPI(&rec)
 	rec.User, rec.Workdir, rec.Env, rec.Ports, rec.ImageDigest, rec.ImagePath = spec.User, spec.Workdir, spec.Env, got, img.Digest, img.Path
 	if spec.Labels, err = copyOf(rec); err != nil {
 		return errors.Join(err, closeAll(open))

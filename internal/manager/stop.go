@@ -176,7 +176,16 @@ func (m *Manager) config(sb *sandbox.Sandbox, way client.Tunnel) live.Config {
 	return live.Config{
 		Limits: sb.Limits, User: sb.User, Workdir: sb.Workdir, Env: sb.Env, Execs: m.policy.Execs,
 		Tunnel: way, Resolver: sb.Network.Resolver, Trust: m.trust(sb),
+		ProcessAPI: m.processAPI(sb),
 	}
+}
+
+// processAPI is that of a sandbox which has it, within the policy; nil: it has none.
+func (m *Manager) processAPI(sb *sandbox.Sandbox) *live.ProcessAPI {
+	if !sb.ProcessAPI {
+		return nil
+	}
+	return &live.ProcessAPI{MaxTimeout: m.policy.MaxExecTimeout, MaxOutput: m.policy.Output}
 }
 
 // settle finds out what became of a sandbox that could not be stopped or started

@@ -118,3 +118,18 @@ func (r *Result) ShellCode() int {
 		return 125
 	}
 }
+
+// SignalCode is the result as one number in which a signal is negative, as process
+// libraries have it: -1 after a time-out, -9 out of memory.
+func (r *Result) SignalCode() int {
+	switch r.Outcome {
+	case Exited:
+		return r.ExitCode
+	case TimedOut:
+		return -1
+	case OOM:
+		return -9
+	default:
+		return -r.Signal
+	}
+}

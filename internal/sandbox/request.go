@@ -41,6 +41,9 @@ type CreateRequest struct {
 	// operator allows it.
 	IdleTimeout, Lifetime time.Duration
 	OnIdle                OnIdle
+	// ProcessAPI: programs in the sandbox find the process API on its loopback
+	// interface.
+	ProcessAPI bool `json:",omitempty"` // as with Secrets
 	// KeepStopped is how long the sandbox stays when it is stopped, or failed and is
 	// kept; 0: until somebody destroys it.
 	KeepStopped time.Duration

@@ -56,6 +56,8 @@ type Sandbox struct {
 	Ports []Port
 
 	OnIdle OnIdle
+	// ProcessAPI as in the request.
+	ProcessAPI bool
 	// KeepStopped and KeepFailed as in the request.
 	KeepStopped time.Duration
 	KeepFailed  bool

@@ -26,7 +26,9 @@ type Sandbox struct {
 	Volumes     []Mount           `json:"volumes"`
 	Secrets     []string          `json:"secrets"`   // names
 	TenantID    string            `json:"tenant_id"` // whose storage it has; empty: nobody's
-	OnIdle      string            `json:"on_idle"`   // destroy or stop
+	// ProcessAPI: programs in it find the process API on 127.0.0.1:2024.
+	ProcessAPI bool   `json:"process_api"`
+	OnIdle     string `json:"on_idle"` // destroy or stop
 	// IdleTimeout is how long it may be without use; Never: for ever.
 	IdleTimeout    time.Duration `json:"-"`
 	CreatedAt      time.Time     `json:"created_at"`
@@ -124,6 +126,8 @@ type CreateOptions struct {
 	Secrets     []string        `json:"secrets,omitempty"`
 	// TenantID says whose storage it has, where the server keeps any.
 	TenantID string `json:"tenant_id,omitempty"`
+	// ProcessAPI lets programs in it find the process API on 127.0.0.1:2024.
+	ProcessAPI bool `json:"process_api,omitempty"`
 	// NetworkEnabled, without a Network, is everything public where the operator allows
 	// that, else the hosts of the preset default.
 	NetworkEnabled bool `json:"network_enabled,omitempty"`

@@ -40,6 +40,7 @@ type Agent struct {
 	opt     Options
 	execs   *execs
 	outside *outside
+	api     *processAPI
 	started time.Time
 
 	mu    sync.Mutex
@@ -49,13 +50,15 @@ type Agent struct {
 
 // New makes an agent that has no session yet.
 func New(o Options) *Agent {
-	return &Agent{opt: o, execs: newExecs(o.Launcher, o.Idle), outside: newOutside(o.Loopback), started: time.Now()}
+	execs := newExecs(o.Launcher, o.Idle)
+	return &Agent{opt: o, execs: execs, outside: newOutside(o.Loopback), api: newProcessAPI(execs, o), started: time.Now()}
 }
 
 // Close ends the session and all commands.
 func (a *Agent) Close() {
 	a.Reset()
 	_ = a.outside.configure(nil) // nobody is there to be told of an error
+	a.api.close()
 	a.execs.close()
 }
 
@@ -86,7 +89,7 @@ func (a *Agent) Serve(conn net.Conn, adopted bool) error {
 		return err
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	s := &session{agent: a, adopted: adopted, conn: conn, ready: make(chan struct{}), ports: newPorts(a.opt.Ports)}
+	s := &session{agent: a, adopted: adopted, conn: conn, ready: make(chan struct{}), ports: newPorts(a.opt.Ports, a.api.holds)}
 	reply := a.greet(hello, s)
 	if err := guest.WriteReply(conn, reply); err != nil {
 		a.leave(s)
@@ -153,7 +156,7 @@ func (a *Agent) configure(c *guestv1.GuestConfig) error {
 	if err := a.opt.Launcher.Configure(c); err != nil {
 		return fmt.Errorf("apply the sandbox's limits: %w", err)
 	}
-	return a.outside.configure(c.GetNetwork())
+	return errors.Join(a.outside.configure(c.GetNetwork()), a.api.configure(c))
 }
 
 func (a *Agent) leave(s *session) {

@@ -36,6 +36,9 @@ type execs struct {
 	idle  *time.Timer // runs when nothing has run for idleAfter
 }
 
+// passingRing is the size of the rings of a passing command, in bytes: a pipe and more.
+const passingRing = 256 << 10
+
 // idleAfter is longer than the pauses in a series of commands.
 const idleAfter = 2 * time.Second
 
@@ -65,9 +68,15 @@ func orDefault(v uint32, d int) int {
 	return int(v)
 }
 
-// start takes a request. The command runs, or waits for its turn. With attach
-// it has a lossless or lossy reader from its first byte on.
+// start takes a request of the host. The command runs, or waits for its turn. With
+// attach it has a lossless or lossy reader from its first byte on.
 func (m *execs) start(q *guestv1.ExecRequest, attach bool) (*exec, *reader, error) {
+	return m.begin(q, attach, false)
+}
+
+// begin is start; passing: the command is nobody's to find again, and not kept when it
+// has ended: who began it forgets it.
+func (m *execs) begin(q *guestv1.ExecRequest, attach, passing bool) (*exec, *reader, error) {
 	if err := checkRequest(q); err != nil {
 		return nil, nil, err
 	}
@@ -81,7 +90,12 @@ func (m *execs) start(q *guestv1.ExecRequest, attach bool) (*exec, *reader, erro
 	if waiting := len(m.queue); !free && waiting >= orDefault(m.conf.GetMaxQueued(), sandbox.MaxQueuedExecs) {
 		return nil, nil, guest.Errorf(errdefs.ErrResourceExhausted, "%d commands run and %d wait already", m.live, waiting)
 	}
-	e := newExec(m, q, ringSize(m.conf))
+	size := ringSize(m.conf)
+	if passing {
+		size = min(size, passingRing)
+	}
+	e := newExec(m, q, size)
+	e.passing = passing
 	e.spec = m.spec(q)
 	e.waits = !free
 	m.byID[e.id] = e
@@ -116,7 +130,7 @@ func (m *execs) launch(e *exec) {
 func (m *execs) ended(e *exec) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.byID[e.id] != e {
+	if m.byID[e.id] != e || e.passing {
 		return
 	}
 	m.old = append(m.old, e)
@@ -205,6 +219,22 @@ func (m *execs) remove(id string) error {
 	m.old = slices.Delete(m.old, i, i+1)
 	m.forget(e)
 	return nil
+}
+
+// discard forgets a passing command that ended.
+func (m *execs) discard(e *exec) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forget(e)
+}
+
+// rest lets the agent be idle soon, unless a command runs.
+func (m *execs) rest() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.live == 0 {
+		m.idle.Reset(idleAfter)
+	}
 }
 
 func (m *execs) get(id string) (*exec, error) {

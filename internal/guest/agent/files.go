@@ -165,27 +165,34 @@ func (s *files) get(w http.ResponseWriter, r *http.Request) {
 		guest.WriteError(w, q.err)
 		return
 	}
-	var f File
-	err := s.within(q.v["within"], q.v.Get("user"), name, func(fsys FS, name string) (err error) {
-		f, err = fsys.Open(name, nil)
-		return err
-	})
+	f, i, err := s.open(q.v["within"], q.v.Get("user"), name)
 	if err != nil {
 		guest.WriteError(w, err)
 		return
 	}
 	defer f.Close()
-	i, err := f.Stat()
-	var src io.Reader
-	if err == nil {
-		src, err = rg.of(f, i.GetSize())
-	}
+	src, err := rg.of(f, i.GetSize())
 	if err != nil {
 		guest.WriteError(w, err)
 		return
 	}
 	w.Header().Set(guest.FileHeader, guest.EncodeHeader(i))
 	sendBody(w, r, func(w io.Writer) error { return copyBody(w, src) })
+}
+
+// open opens a file that must lie below one of some directories; see within.
+func (s *files) open(dirs []string, user, name string) (f File, i *guestv1.FileInfo, err error) {
+	err = s.within(dirs, user, name, func(fsys FS, name string) (err error) {
+		f, err = fsys.Open(name, nil)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if i, err = f.Stat(); err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, i, nil
 }
 
 // byteRange is a part of a file. length 0 is to the end; suffix is how many

@@ -23,6 +23,12 @@ type Loopback interface {
 	// Listen waits for TCP connections. Programs that set SO_REUSEADDR can still
 	// bind the port on all addresses.
 	Listen(at netip.AddrPort) (Listener, error)
+	// ListenAside is Listen for a port that is not the agent's own: a program that
+	// sets SO_REUSEADDR, as servers do, binds it as if nobody had it. Connections go
+	// to the agent as long as it listens, so it has to look whether it is Taken.
+	ListenAside(at netip.AddrPort) (Listener, error)
+	// Taken reports whether a program waits for the connections to an address.
+	Taken(at netip.AddrPort) (bool, error)
 	// ListenPacket waits for UDP datagrams.
 	ListenPacket(at netip.AddrPort) (net.PacketConn, error)
 	// UseResolver makes programs ask a name server at the address, or, if that is

@@ -49,13 +49,16 @@ const (
 // ports answers the calls about ports.
 type ports struct {
 	ports Ports
+	holds func(port uint16) bool // a port is the agent's own, which no host may use
 
 	mu     sync.Mutex
 	conns  map[string]func() // how to end each connection, by the host's id for it
 	closed bool
 }
 
-func newPorts(p Ports) *ports { return &ports{ports: p, conns: map[string]func(){}} }
+func newPorts(p Ports, holds func(port uint16) bool) *ports {
+	return &ports{ports: p, holds: holds, conns: map[string]func(){}}
+}
 
 // close ends all connections: the session is over.
 func (s *ports) close() {
@@ -206,7 +209,11 @@ func (s *ports) dial(ctx context.Context, r *http.Request) (PortConn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	c, err := s.ports.Dial(ctx, uint16(port))
+	var c PortConn
+	err := error(syscall.ECONNREFUSED)
+	if !s.holds(uint16(port)) {
+		c, err = s.ports.Dial(ctx, uint16(port))
+	}
 	if err == nil {
 		return c, nil
 	}

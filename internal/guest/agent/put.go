@@ -35,7 +35,15 @@ func (s *files) put(w http.ResponseWriter, r *http.Request) {
 		guest.WriteError(w, q.err)
 		return
 	}
-	dirs, user := q.v["within"], q.v.Get("user")
+	if err := s.write(q.v["within"], q.v.Get("user"), &u, r.Body); err != nil {
+		guest.WriteError(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// write writes a file that must stay below one of some directories; see within.
+func (s *files) write(dirs []string, user string, u *upload, body io.Reader) error {
 	first := func(f func(FS) error) error {
 		return s.within(dirs, user, u.path, func(fsys FS, p string) error {
 			u.path, u.bare = p, len(dirs) > 0
@@ -44,11 +52,7 @@ func (s *files) put(w http.ResponseWriter, r *http.Request) {
 	}
 	// Where the path led first: what it leads to now may be another place.
 	then := func(f func(FS) error) error { return s.again(dirs, user, f) }
-	if err := u.write(first, then, r.Body); err != nil {
-		guest.WriteError(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	return u.write(first, then, body)
 }
 
 // upload is one file that is being written.

@@ -140,6 +140,35 @@ func (rd *reader) output(buf []byte) []byte {
 	return buf
 }
 
+// read waits for output and copies some of it to p, as much as there is of one stream.
+// n is 0 when the command has ended and all was read, or the client is gone. lost:
+// bytes before these were.
+func (rd *reader) read(p []byte) (stream, n int, lost bool) {
+	e := rd.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for !rd.gone {
+		for range rd.at {
+			i := rd.turn
+			rd.turn = (rd.turn + 1) % len(rd.at)
+			r := &e.out[i]
+			if rd.at[i] < r.first {
+				rd.at[i], lost = r.first, true
+			}
+			if n := r.copyAt(p, rd.at[i]); n > 0 || lost {
+				rd.at[i] += int64(n)
+				e.changed.Broadcast() // a writer may wait for this reader
+				return i, n, lost
+			}
+		}
+		if e.result != nil {
+			return 0, 0, false
+		}
+		e.changed.Wait()
+	}
+	return 0, 0, false
+}
+
 func (rd *reader) caughtUp() bool {
 	return rd.at[stdout] == rd.e.out[stdout].end && rd.at[stderr] == rd.e.out[stderr].end
 }

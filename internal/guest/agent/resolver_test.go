@@ -16,6 +16,8 @@ type deafLoopback struct{}
 
 func (deafLoopback) Listen(netip.AddrPort) (Listener, error)             { return deaf{}, nil }
 func (deafLoopback) ListenPacket(netip.AddrPort) (net.PacketConn, error) { return nil, net.ErrClosed }
+func (deafLoopback) ListenAside(netip.AddrPort) (Listener, error)        { return deaf{}, nil }
+func (deafLoopback) Taken(netip.AddrPort) (bool, error)                  { return false, nil }
 func (deafLoopback) UseResolver(netip.Addr) error                        { return nil }
 
 type deaf struct{}

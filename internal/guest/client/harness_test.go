@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -75,6 +76,9 @@ func (launcher) KillAll() (int, error)                { return 0, nil }
 func (launcher) Start(s agent.ProcessSpec, stdout, stderr io.Writer) (agent.Process, error) {
 	if s.Argv[0] == "broken" {
 		return nil, errors.New("no more descriptors")
+	}
+	if len(s.Argv) == 3 && s.Argv[0] == "/bin/sh" {
+		s.Argv = strings.Fields(s.Argv[2])
 	}
 	run, ok := programs[s.Argv[0]]
 	if !ok {

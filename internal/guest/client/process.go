@@ -270,7 +270,7 @@ func (p *Process) frame(t guest.FrameType, b []byte) (*sandbox.Result, error) {
 		if err := proto.Unmarshal(b, m); err != nil {
 			return nil, fmt.Errorf("%w: decode a result: %w", errdefs.ErrInternal, err)
 		}
-		r := resultOf(p.id, m)
+		r := guest.ResultOf(p.id, m)
 		return &r, nil
 	case guest.FrameError:
 		m := new(guestv1.Error)

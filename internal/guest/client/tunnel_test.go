@@ -31,6 +31,7 @@ type hostLoopback struct {
 	at     map[string]string // where "tcp" or "udp" and an address of the sandbox is
 	conf   netip.Addr        // of the resolver that programs ask
 	refuse uint16            // a port that is taken
+	taken  bool              // a program waits on the port that is listened to aside
 }
 
 func newHostLoopback() *hostLoopback { return &hostLoopback{at: map[string]string{}} }
@@ -66,6 +67,14 @@ func (l tcpListener) Close() error {
 }
 
 func (l tcpListener) Accept() (agent.PortConn, error) { return l.AcceptTCP() }
+
+func (l *hostLoopback) ListenAside(at netip.AddrPort) (agent.Listener, error) { return l.Listen(at) }
+
+func (l *hostLoopback) Taken(netip.AddrPort) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.taken, nil
+}
 
 func (l *hostLoopback) ListenPacket(at netip.AddrPort) (net.PacketConn, error) {
 	u, err := net.ListenPacket("udp4", "127.0.0.1:0")

@@ -4,11 +4,14 @@ package pid1
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -17,16 +20,56 @@ import (
 
 // loopback is the interface of that name, the sandbox's only one. Ports below
 // 1,024 are for everybody there.
-type loopback struct{}
+type loopback struct {
+	aside atomic.Uint64 // inode of the socket of ListenAside
+}
 
 // Listen waits for connections. Package net sets SO_REUSEADDR, and not
 // SO_REUSEPORT, with which other programs could share the port.
-func (loopback) Listen(at netip.AddrPort) (agent.Listener, error) {
+func (*loopback) Listen(at netip.AddrPort) (agent.Listener, error) {
 	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(at))
 	if err != nil {
 		return nil, err
 	}
 	return listener{l}, nil
+}
+
+// ListenAside waits on the interface alone. So gVisor keeps its socket apart from those
+// of programs, which are bound to none, and lets both have the address if both set
+// SO_REUSEADDR. Linux would not: there a program finds the port in use.
+func (l *loopback) ListenAside(at netip.AddrPort) (agent.Listener, error) {
+	var st unix.Stat_t
+	var err error
+	c := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		control := raw.Control(func(fd uintptr) {
+			if err = unix.BindToDevice(int(fd), "lo"); err == nil {
+				err = unix.Fstat(int(fd), &st)
+			}
+		})
+		return errors.Join(control, err)
+	}}
+	open, err := c.Listen(context.Background(), "tcp4", at.String())
+	if err != nil {
+		return nil, err
+	}
+	l.aside.Store(st.Ino)
+	return listener{open.(*net.TCPListener)}, nil
+}
+
+// Taken looks into the kernel's tables.
+func (l *loopback) Taken(at netip.AddrPort) (bool, error) {
+	for _, name := range socketTables {
+		list, _, err := listenersIn(name)
+		if err != nil {
+			return false, err
+		}
+		for _, s := range list {
+			if s.addr.Port() == at.Port() && (s.addr.Addr() == at.Addr() || s.addr.Addr().IsUnspecified()) && s.inode != l.aside.Load() {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 type listener struct{ *net.TCPListener }
@@ -39,7 +82,7 @@ func (l listener) Accept() (agent.PortConn, error) {
 	return bounded(c)
 }
 
-func (loopback) ListenPacket(at netip.AddrPort) (net.PacketConn, error) {
+func (*loopback) ListenPacket(at netip.AddrPort) (net.PacketConn, error) {
 	return net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
 }
 
@@ -53,7 +96,7 @@ const (
 
 // UseResolver writes /etc/resolv.conf, unless a user wrote it. An image without
 // /etc has nothing that would read it.
-func (loopback) UseResolver(at netip.Addr) error {
+func (*loopback) UseResolver(at netip.Addr) error {
 	var want []byte
 	flags := unix.O_RDWR
 	if at.IsValid() {

@@ -86,16 +86,11 @@ func (network) Listening(ctx context.Context, limit int) (list []*guestv1.Listen
 	for _, inode := range sockets {
 		own[inode] = true
 	}
-	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		f, err := os.Open(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // a kernel without IPv6
-		}
+	for _, name := range socketTables {
+		sockets, cut, err := listenersIn(name)
 		if err != nil {
 			return nil, false, err
 		}
-		sockets, cut := listeners(f)
-		f.Close()
 		more = more || cut
 		for _, s := range sockets {
 			if own[s.inode] {
@@ -120,6 +115,24 @@ type socket struct {
 	addr  netip.AddrPort
 	uid   uint32
 	inode uint64
+}
+
+// socketTables are the kernel's tables of TCP sockets.
+var socketTables = []string{"/proc/net/tcp", "/proc/net/tcp6"}
+
+// listenersIn is listeners for a table by its name. A kernel without IPv6 has no table
+// of it.
+func listenersIn(name string) (list []socket, cut bool, err error) {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	list, cut = listeners(f)
+	return list, cut, nil
 }
 
 // listeners reads the sockets that wait for connections out of a table such as

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -110,5 +111,42 @@ func TestListening(t *testing.T) {
 	}
 	if !found {
 		t.Errorf("%s is not among %d ports", strings.TrimSpace(line), len(list))
+	}
+}
+
+// TestTaken: a program that waits for connections to an address is seen, with all
+// addresses, too; the agent's own socket and a port beside it are none.
+func TestTaken(t *testing.T) {
+	l := &loopback{}
+	own, err := l.ListenAside(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	taken := func(at net.Addr) bool {
+		t.Helper()
+		port := at.(*net.TCPAddr).AddrPort().Port()
+		yes, err := l.Taken(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return yes
+	}
+	if taken(own.(listener).Addr()) {
+		t.Error("the agent's own socket counts")
+	}
+	for address, want := range map[string]bool{"127.0.0.1:0": true, "0.0.0.0:0": true, "[::]:0": true, "127.0.0.2:0": false, "[::1]:0": false} {
+		theirs, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Logf("not on %s: %v", address, err) // a machine without IPv6
+			continue
+		}
+		if got := taken(theirs.Addr()); got != want {
+			t.Errorf("a program on %s: %t", address, got)
+		}
+		_ = theirs.Close()
+		if taken(theirs.Addr()) {
+			t.Errorf("one that was on %s still counts", address)
+		}
 	}
 }

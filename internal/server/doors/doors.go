@@ -7,7 +7,6 @@ import (
 	"errors"
 	"maps"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/containerd/errdefs"
 
@@ -16,37 +15,6 @@ import (
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
 )
-
-// CutMark follows a text that had more.
-const CutMark = "\n... [output truncated]"
-
-// SplitLen is how many bytes at the end of p may be the begin of a character.
-func SplitLen(p []byte) int {
-	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
-		if b := p[len(p)-n]; utf8.RuneStart(b) {
-			if b >= utf8.RuneSelf && !utf8.FullRune(p[len(p)-n:]) {
-				return n
-			}
-			return 0
-		}
-	}
-	return 0
-}
-
-// Text is p with U+FFFD for each byte that is no UTF-8.
-func Text(p []byte) string {
-	if utf8.Valid(p) {
-		return string(p)
-	}
-	var b strings.Builder
-	b.Grow(len(p) + 16)
-	for len(p) > 0 {
-		r, n := utf8.DecodeRune(p)
-		b.WriteRune(r)
-		p = p[n:]
-	}
-	return b.String()
-}
 
 // Clip is a text that is shown in another one: at most so many bytes of it.
 func Clip(s string, most int) string {
@@ -65,21 +33,6 @@ func MustBeSeen(ctx context.Context, log interface{ Err() error }) error {
 	}
 	server.LogError(ctx, err)
 	return sandbox.Refuse(errdefs.ErrUnavailable, "the server can't keep its audit log, and makes no sandboxes meanwhile")
-}
-
-// SignalCode is a result as one number in which a signal is negative, as process
-// libraries have it: -1 after a time-out, -9 out of memory.
-func SignalCode(r *sandbox.Result) int {
-	switch r.Outcome {
-	case sandbox.Exited:
-		return r.ExitCode
-	case sandbox.TimedOut:
-		return -1
-	case sandbox.OOM:
-		return -9
-	default:
-		return -r.Signal
-	}
 }
 
 // GuestError lets callers read what the agent in their sandbox, or the client of
@@ -144,25 +97,4 @@ func Ended(ctx context.Context, boxes interface {
 		return &sandbox.StateError{Short: sb.Short, Status: sb.Status, Text: sandbox.NotRunning}
 	}
 	return err
-}
-
-// Chars holds back the bytes of a stream at its end that may be the begin of a
-// character. The zero value is ready.
-type Chars struct{ tail []byte }
-
-// Whole gives what was held back and p, up to the end of a character.
-func (c *Chars) Whole(p []byte) []byte {
-	if len(c.tail) > 0 {
-		p = append(c.tail, p...)
-	}
-	whole := len(p) - SplitLen(p)
-	c.tail = append([]byte(nil), p[whole:]...)
-	return p[:whole]
-}
-
-// Rest gives what is held back: the stream is over.
-func (c *Chars) Rest() []byte {
-	rest := c.tail
-	c.tail = nil
-	return rest
 }

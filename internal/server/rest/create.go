@@ -34,6 +34,7 @@ type NewSandbox struct {
 	Secrets        []string        `json:"secrets,omitempty" maxItems:"32" doc:"Your secrets that its requests may have put in: see POST /secrets. It has a placeholder for each, in a variable of that name."`
 	TenantID       string          `json:"tenant_id,omitempty" maxLength:"128" doc:"Whose storage it has on /workspace and /mnt/user-data/outputs: one among yours, made on first use and shared by all your sandboxes that name it."`
 	OnIdle         string          `json:"on_idle,omitempty" enum:"destroy,stop" doc:"What becomes of it after idle_timeout. Default: destroy."`
+	ProcessAPI     Bool            `json:"process_api,omitempty" doc:"Programs in it find the process API on 127.0.0.1:2024: POST /exec, /exec/stream, /file/write and /file/read, GET /health."`
 }
 
 // NewLimits are limits that a caller chooses.
@@ -96,7 +97,7 @@ func notCreated(ctx context.Context, err error, image string) error {
 // request translates a body for the core.
 func (a *API) request(b *NewSandbox) (sandbox.CreateRequest, error) {
 	r := sandbox.CreateRequest{
-		Image: b.Image, Name: b.Name, Labels: b.Labels, User: b.User, Workdir: b.Workdir, OnIdle: sandbox.OnIdle(b.OnIdle), Defaults: a.Defaults,
+		Image: b.Image, Name: b.Name, Labels: b.Labels, User: b.User, Workdir: b.Workdir, OnIdle: sandbox.OnIdle(b.OnIdle), ProcessAPI: b.ProcessAPI.Value, Defaults: a.Defaults,
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.Env)) { // repeated requests are compared
 		if strings.Contains(name, "=") {

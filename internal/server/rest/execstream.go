@@ -197,7 +197,7 @@ func (f *follower) begin(ev *events, execID string) {
 // exit sends the result, as the last event.
 func (f *follower) exit(res *sandbox.Result) {
 	if f.plain {
-		code := doors.SignalCode(res)
+		code := res.SignalCode()
 		_ = f.ev.frame(plainFrame{Type: "exit", ExitCode: &code})
 		return
 	}

@@ -27,6 +27,7 @@ type Sandbox struct {
 	Secrets        []string          `json:"secrets" nullable:"false" doc:"Names of the secrets that its requests may have put in."`
 	TenantID       *string           `json:"tenant_id" doc:"Whose storage it has; null: nobody's."`
 	OnIdle         string            `json:"on_idle" enum:"destroy,stop" doc:"What becomes of it after idle_timeout."`
+	ProcessAPI     bool              `json:"process_api" doc:"Programs in it find the process API on 127.0.0.1:2024."`
 	IdleTimeout    *float64          `json:"idle_timeout" doc:"Seconds without use; null: it may be idle for ever."`
 	CreatedAt      time.Time         `json:"created_at"`
 	StartedAt      *time.Time        `json:"started_at"`
@@ -63,7 +64,7 @@ func sandboxOf(sb *sandbox.Sandbox) Sandbox {
 		Image: sb.Image, User: sb.User, Workdir: sb.Workdir, Labels: sb.Labels,
 		Limits:      Limits{sb.Limits.Memory, sb.Limits.CPUs, sb.Limits.Disk, sb.Limits.Shm, sb.Limits.Pids},
 		NotEnforced: sb.NotEnforced, Network: networkOf(&sb.Network), Ports: []PublishedPort{}, Volumes: []Mount{}, Secrets: []string{},
-		OnIdle:    string(sb.OnIdle),
+		OnIdle: string(sb.OnIdle), ProcessAPI: sb.ProcessAPI,
 		CreatedAt: sb.Created, StartedAt: at(sb.Started), StoppedAt: at(sb.Stopped), LastActivityAt: sb.LastActivity, ExpiresAt: at(sb.Expires),
 	}
 	for _, p := range sb.Ports {

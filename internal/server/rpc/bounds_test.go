@@ -230,6 +230,33 @@ func TestShortErrors(t *testing.T) {
 	}
 }
 
+// TestShortReasons: nor is a message that can't be read.
+func TestShortReasons(t *testing.T) {
+	w := start(t)
+	for _, kind := range []string{"application/json", "application/grpc-web+json"} {
+		body := `{"timeout":` + strings.Repeat("9", 1<<19) + `}`
+		if kind != "application/json" {
+			body = "\x00" + string(binary.BigEndian.AppendUint32(nil, uint32(len(body)))) + body
+		}
+		r, err := http.NewRequest("POST", w.url+sandboxv1connect.SandboxServiceExecProcedure, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", kind)
+		r.Header.Set("X-API-Key", w.acme)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || len(b) > 1000 || !strings.Contains(string(b)+resp.Header.Get("Grpc-Message"), "timeout") {
+			t.Errorf("%s: %d bytes, %.300s %v, %v", kind, len(b), b, resp.Header, err)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
 // TestLargeChunk: a message in the middle of an upload that is too large is its sender's
 // error, and none of the server.
 func TestLargeChunk(t *testing.T) {

@@ -3,6 +3,7 @@ package rpc
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
+	"agentbox/internal/server/doors"
 )
 
 // codec is the binary form of messages. It reads them where they are, while connect's
@@ -86,8 +88,16 @@ func (c jsonCodec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) er
 			}
 		}
 	}
-	return c.JSONCodec.UnmarshalRead(ctx, src, msg)
+	err := c.JSONCodec.UnmarshalRead(ctx, src, msg)
+	if err != nil && len(err.Error()) > maxReason {
+		return errors.New(doors.Clip(err.Error(), maxReason))
+	}
+	return err
 }
+
+// maxReason bounds what an error says of a message that could not be read, in bytes: it
+// repeats a part of it.
+const maxReason = 300
 
 // Fields: UploadFileRequest.data and DownloadFileResponse.data.
 const (

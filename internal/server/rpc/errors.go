@@ -41,12 +41,8 @@ var codes = map[server.Code]connect.Code{
 // Texts that clients match on.
 const (
 	sessionNotFound = "Session not found"
-	timedOut        = "Command timed out"
 	noAnswer        = "Request to process_api timed out"
 	notReady        = "process_api did not become ready within 30.0s"
-	pathNotAllowed  = "Path not allowed"
-	fileNotFound    = "File not found"
-	noText          = "File is not valid UTF-8 text"
 )
 
 // status is an error as the status of a call. What is agentbox's fault goes to the

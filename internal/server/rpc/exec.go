@@ -3,8 +3,6 @@ package rpc
 import (
 	"cmp"
 	"context"
-	"math"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect/v2"
@@ -12,6 +10,7 @@ import (
 	"agentbox/internal/audit"
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 	"agentbox/internal/guest/client"
+	"agentbox/internal/guest/wording"
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server/doors"
@@ -28,7 +27,7 @@ func command(line, workdir string, timeout int32, byDefault time.Duration) (sand
 	cmd := sandbox.Command{Argv: []string{"/bin/sh", "-c", line}, Dir: workdir, Timeout: time.Duration(timeout) * time.Second}
 	switch {
 	case line == "":
-		return cmd, connect.NewError(connect.CodeInvalidArgument, "Missing 'command' field")
+		return cmd, connect.NewError(connect.CodeInvalidArgument, wording.MissingCommand)
 	case timeout < 0:
 		return cmd, connect.NewError(connect.CodeInvalidArgument, "timeout must not be negative")
 	case timeout == 0:
@@ -93,61 +92,9 @@ func failedExec(ctx context.Context, err error) (*sandboxv1.ExecResponse, error)
 
 // answerOf is a result as the door tells it.
 func answerOf(r *sandbox.Result, dir string) *sandboxv1.ExecResponse {
-	a := &sandboxv1.ExecResponse{
-		ExitCode: exitCode(r), Stdout: text(r.Stdout, r.StdoutTruncated), Stderr: text(r.Stderr, r.StderrTruncated),
-		TimedOut: r.Outcome == sandbox.TimedOut, Truncated: r.StdoutTruncated || r.StderrTruncated,
+	a := wording.AnswerOf(r, dir)
+	return &sandboxv1.ExecResponse{
+		ExitCode: a.ExitCode, Stdout: doors.Text(a.Stdout) + a.StdoutEnd, Stderr: doors.Text(a.Stderr) + a.StderrEnd, TimedOut: a.TimedOut,
+		Truncated: r.StdoutTruncated || r.StderrTruncated,
 	}
-	why := reasonOf(r, dir)
-	if why != "" && r.Outcome == sandbox.Exited { // which stderr has in other words
-		a.ExitCode, a.Stderr = -1, ""
-	}
-	if why != "" && a.Stderr != "" && !strings.HasSuffix(a.Stderr, "\n") {
-		a.Stderr += "\n"
-	}
-	a.Stderr += why
-	return a
-}
-
-func exitCode(r *sandbox.Result) int32 {
-	if r.Outcome == sandbox.Lost {
-		return -1
-	}
-	return int32(min(max(doors.SignalCode(r), math.MinInt32), math.MaxInt32))
-}
-
-// reasonOf is what the numbers of a result don't tell. Of a command that exited it is
-// why it could not be run.
-func reasonOf(r *sandbox.Result, dir string) string {
-	switch r.Outcome {
-	case sandbox.TimedOut:
-		return timedOut
-	case sandbox.Exited:
-		return noDirectory(r, dir)
-	case sandbox.Signaled:
-		return ""
-	}
-	return r.Reason
-}
-
-// noDirectory is the text for a working directory in which the command could not
-// be run; empty: it could.
-func noDirectory(r *sandbox.Result, dir string) string {
-	why, ok := strings.CutPrefix(r.Reason, "working directory "+dir+": ")
-	if !ok || r.ExitCode != sandbox.ExitNotExecutable {
-		return ""
-	}
-	for _, e := range []osError{noSuchFile, notADirectory, noPermission} {
-		if strings.EqualFold(why, e.text) {
-			return e.of(dir)
-		}
-	}
-	return r.Reason
-}
-
-// text is captured output.
-func text(b []byte, truncated bool) string {
-	if !truncated {
-		return doors.Text(b)
-	}
-	return doors.Text(b[:len(b)-doors.SplitLen(b)]) + doors.CutMark
 }

@@ -10,24 +10,10 @@ import (
 	"agentbox/internal/audit"
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 	"agentbox/internal/guest/client"
-	"agentbox/internal/sandbox"
+	"agentbox/internal/guest/wording"
 	"agentbox/internal/server"
 	"agentbox/internal/server/doors"
 )
-
-// What clients may read and write.
-var (
-	readable = []string{sandbox.WorkspacePath, "/mnt/user-data"}
-	writable = []string{sandbox.WorkspacePath, sandbox.OutputsPath}
-)
-
-// absolute is a path of a request. Those that begin nowhere begin in the workspace.
-func absolute(p string) string {
-	if strings.HasPrefix(p, "/") {
-		return p
-	}
-	return sandbox.WorkspacePath + "/" + p
-}
 
 // fileOp is what is done with a file, for the audit log.
 type fileOp struct {
@@ -56,30 +42,25 @@ func (s *service) inFiles(ctx context.Context, id string, f fileOp, do func(*cli
 // answers; false: it is a status.
 func fileText(ctx context.Context, err error, path string) (string, bool) {
 	if ctx.Err() == nil && errors.Is(err, errNoText) {
-		return noText, true
+		return wording.NoText, true
 	}
-	if text, ok := fileError(err, path); ok && ctx.Err() == nil {
+	if text, ok := wording.FileError(err, path); ok && ctx.Err() == nil {
 		return text, true
 	}
 	return inAnswer(ctx, err)
 }
 
-// appends reads a mode; false: it is none.
-func appends(mode string) (yes, ok bool) {
-	return mode == "a", mode == "" || mode == "w" || mode == "a"
-}
-
 func writeOptions(appending bool) client.WriteOptions {
-	return client.WriteOptions{Append: appending, Atomic: !appending, Parents: true, Within: writable}
+	return client.WriteOptions{Append: appending, Atomic: !appending, Parents: true, Within: wording.Writable}
 }
 
 // WriteFile writes a text.
 func (s *service) WriteFile(ctx context.Context, q *sandboxv1.WriteFileRequest) (*sandboxv1.WriteFileResponse, error) {
-	appending, ok := appends(q.GetMode())
+	appending, ok := wording.Appends(q.GetMode())
 	if !ok {
-		return &sandboxv1.WriteFileResponse{Error: new(invalidMode)}, nil
+		return &sandboxv1.WriteFileResponse{Error: new(wording.InvalidMode)}, nil
 	}
-	path := absolute(q.GetPath())
+	path := wording.Absolute(q.GetPath())
 	err := s.inFiles(ctx, q.GetSessionId(), fileOp{audit.FileWrite, "write", path}, func(in *client.Session) error {
 		return in.WriteFile(ctx, path, strings.NewReader(q.GetContent()), writeOptions(appending))
 	})
@@ -93,14 +74,12 @@ func (s *service) WriteFile(ctx context.Context, q *sandboxv1.WriteFileRequest) 
 	return &sandboxv1.WriteFileResponse{Error: &text}, nil
 }
 
-const invalidMode = "Invalid mode"
-
 // errNoText is of a file that a text can't hold.
 var errNoText = errors.New("the file is no text")
 
 // ReadFile reads a text.
 func (s *service) ReadFile(ctx context.Context, q *sandboxv1.ReadFileRequest) (*sandboxv1.ReadFileResponse, error) {
-	path := absolute(q.GetPath())
+	path := wording.Absolute(q.GetPath())
 	var content string
 	err := s.inFiles(ctx, q.GetSessionId(), fileOp{audit.FileRead, "read", path}, func(in *client.Session) (err error) {
 		content, err = readText(ctx, in, path)
@@ -113,27 +92,27 @@ func (s *service) ReadFile(ctx context.Context, q *sandboxv1.ReadFileRequest) (*
 	if !ok {
 		return nil, status(ctx, err)
 	}
-	if noSuchFile.is(err) {
-		text = fileNotFound
+	if wording.IsMissing(err) {
+		text = wording.FileNotFound
 	}
 	return &sandboxv1.ReadFileResponse{Error: &text}, nil
 }
 
 // readText reads a file that one message can hold.
 func readText(ctx context.Context, in *client.Session, path string) (string, error) {
-	f, err := in.ReadFile(ctx, path, client.ReadOptions{Within: readable})
+	f, err := in.ReadFile(ctx, path, client.ReadOptions{Within: wording.Readable})
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
 	var b strings.Builder
-	b.Grow(int(min(max(f.Info.Size, 0), maxMessage+1))) // as the sandbox says
-	_, err = io.Copy(&b, io.LimitReader(f, maxMessage+1))
+	b.Grow(int(min(max(f.Info.Size, 0), wording.MaxText+1))) // as the sandbox says
+	_, err = io.Copy(&b, io.LimitReader(f, wording.MaxText+1))
 	switch {
 	case err != nil:
 		return "", err
-	case b.Len() > maxMessage:
-		return "", errTooLarge
+	case b.Len() > wording.MaxText:
+		return "", wording.ErrTooLarge
 	case !utf8.ValidString(b.String()):
 		return "", errNoText
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
+	"agentbox/internal/guest/wording"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server/doors"
 )
@@ -57,13 +58,13 @@ func (o *output) end(r *sandbox.Result, dir string) error {
 			_ = w.send(rest) // the last message tells
 		}
 	}
-	why, code := reasonOf(r, dir), exitCode(r)
+	why, code := wording.Reason(r, dir), wording.ExitCode(r)
 	switch {
 	case why == "":
-	case r.Outcome == sandbox.OOM, r.Outcome == sandbox.Canceled:
-		_ = o.stderr.send([]byte(why))
-	default:
+	case wording.IsFailure(r):
 		return o.fail(why)
+	default:
+		_ = o.stderr.send([]byte(why))
 	}
 	return o.send(&sandboxv1.ExecStreamResponse{Type: typeExit, ExitCode: &code})
 }

@@ -66,7 +66,7 @@ func (s *service) request(q *sandboxv1.CreateSessionRequest) (r sandbox.CreateRe
 	r = sandbox.CreateRequest{
 		Image: d.Image, User: d.User, Workdir: d.Workdir, Aliases: []sandbox.Alias{{Kind: Kind, Value: id}}, Tenant: q.GetTenantId(),
 		Limits:   sandbox.Limits{Memory: l.GetMemoryBytes(), CPUs: l.GetCpus(), Disk: l.GetDiskBytes(), Pids: l.GetPids()},
-		Defaults: d.Limits, IdleTimeout: d.IdleTimeout, Lifetime: d.Lifetime, OnIdle: sandbox.IdleDestroy,
+		Defaults: d.Limits, IdleTimeout: d.IdleTimeout, Lifetime: d.Lifetime, OnIdle: sandbox.IdleDestroy, ProcessAPI: true,
 	}
 	if err := sandbox.CheckID("session_id", id); err != nil {
 		return r, err

@@ -14,6 +14,7 @@ import (
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
 	"agentbox/internal/guest/client"
+	"agentbox/internal/guest/wording"
 	"agentbox/internal/sandbox"
 )
 
@@ -26,11 +27,11 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 	if err != nil {
 		return nil, status(ctx, err)
 	}
-	appending, ok := appends(first.GetMode())
+	appending, ok := wording.Appends(first.GetMode())
 	if !ok {
-		return nil, connect.NewError(connect.CodeInvalidArgument, invalidMode)
+		return nil, connect.NewError(connect.CodeInvalidArgument, wording.InvalidMode)
 	}
-	path := absolute(first.GetPath())
+	path := wording.Absolute(first.GetPath())
 	from := &uploaded{stream: stream, body: callOf(ctx).body, part: first, rest: first.GetData()}
 	err = s.inFiles(ctx, first.GetSessionId(), fileOp{audit.FileWrite, "upload", path}, func(in *client.Session) error {
 		return in.WriteFile(ctx, path, from, writeOptions(appending))
@@ -104,9 +105,9 @@ func (u *uploaded) next() error {
 
 // DownloadFile reads a file of any size.
 func (s *service) DownloadFile(ctx context.Context, q *sandboxv1.DownloadFileRequest, stream sandboxv1connect.SandboxServiceDownloadFileServerStream) error {
-	path := absolute(q.GetPath())
+	path := wording.Absolute(q.GetPath())
 	err := s.inFiles(ctx, q.GetSessionId(), fileOp{audit.FileRead, "download", path}, func(in *client.Session) error {
-		f, err := in.ReadFile(ctx, path, client.ReadOptions{Within: readable})
+		f, err := in.ReadFile(ctx, path, client.ReadOptions{Within: wording.Readable})
 		if err != nil {
 			return err
 		}
@@ -174,14 +175,14 @@ func sendFrame(w http.ResponseWriter, frame []byte, n int) error {
 // fileStatus is an error about a file as a status.
 func fileStatus(ctx context.Context, err error, path string) error {
 	e := status(ctx, err)
-	text, ok := fileError(err, path)
+	text, ok := wording.FileError(err, path)
 	switch {
 	case !ok || ctx.Err() != nil:
 		return e
-	case text == pathNotAllowed:
+	case text == wording.PathNotAllowed:
 		return connect.NewError(connect.CodePermissionDenied, text).WithCause(err)
-	case noSuchFile.is(err):
-		text = fileNotFound
+	case wording.IsMissing(err):
+		text = wording.FileNotFound
 	}
 	return connect.NewError(e.Code(), text).WithCause(err)
 }

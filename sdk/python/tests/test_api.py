@@ -66,7 +66,7 @@ def every(c: agentbox.Client, box: agentbox.Box) -> Iterable[Callable[[], object
     yield lambda: c.create(
         image="i", name="n", labels={"a": "b"}, env={"a": "b"}, user="u", workdir="/w", memory="1g", cpus=1, disk=1, shm=1, pids=1, idle_timeout=1,
         lifetime=1, on_idle="stop", network={"mode": "allowlist", "allow": [], "intercept": [], "resolver": True}, network_enabled=True, ports=[1],
-        volumes=["v:/v"], secrets=["S"], tenant_id="t",
+        volumes=["v:/v"], secrets=["S"], tenant_id="t", process_api=True,
     )  # fmt: skip
     yield lambda: c.get("s1")
     yield lambda: list(c.list(labels={"a": "b"}, status="running", name="n", page_size=2))

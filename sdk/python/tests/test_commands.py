@@ -115,6 +115,13 @@ def test_exec_goes_on(relay: Relay, box: agentbox.Box) -> None:
     assert r.stdout == "x\n" and relay.dialled >= 2
 
 
+def test_answer_given_again_is_whole(box: agentbox.Box, name: str) -> None:
+    line = "head -c 300000 /dev/zero; head -c 100 /dev/zero >&2"
+    first, again = (box.exec(line, idempotency_key=name) for _ in range(2))
+    assert first.exec_id == again.exec_id
+    assert len(again.stdout_bytes) == 300_000 and len(again.stderr_bytes) == 100 and not again.truncated.stdout
+
+
 def test_closed_stream_ends_its_command(box: agentbox.Box) -> None:
     with box.stream("echo begun; sleep 600", on_disconnect="kill_now") as stream:
         for event in stream:

@@ -16,9 +16,9 @@ from test_retry import SANDBOX
 # A stream as a server of another version might send it: a BOM, comments, all three
 # ends of lines, data in many lines, an unknown event and unknown fields.
 CANNED = (
-    b"\xef\xbb\xbf: hello\r\n\r\n"
+    b"\xef\xbb\xbf"
     b'event: start\r\ndata: {"exec_id":"e1","more":{"x":[1]}}\r\n\r\n'
-    b":\n\n"
+    b": hello\r\n\r\n:\n\n"
     b'id: 4-0\nevent: stdout\ndata: {"offset":0,\ndata: "data_base64":"aGnD"}\n\n'
     b'event: heartbeat\ndata: {"status":"alive"}\n\n'
     b"event: nothing\n\n"

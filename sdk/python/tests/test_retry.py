@@ -15,7 +15,7 @@ SANDBOX = {
     "workdir": "/workspace", "labels": {}, "limits": {"memory": 1, "cpus": 1, "disk": 1, "shm": 1, "pids": 1}, "not_enforced": [],
     "network": {"mode": "none", "allow": [], "intercept": [], "resolver": False}, "ports": [], "volumes": [], "secrets": [], "on_idle": "destroy",
     "idle_timeout": 1800, "created_at": "2026-01-02T03:04:05.123456789Z", "started_at": None, "stopped_at": None,
-    "last_activity_at": "2026-01-02T03:04:05Z", "expires_at": None, "tenant_id": None,
+    "last_activity_at": "2026-01-02T03:04:05Z", "expires_at": None, "tenant_id": None, "process_api": False,
 }  # fmt: skip
 RESULT = {
     "exec_id": "e", "exit_code": 0, "signal": None, "timed_out": False, "oom_killed": False, "truncated": {"stdout": False, "stderr": False},

@@ -12,7 +12,7 @@ export interface CommandOptions extends Omit<CommandRequest, "command" | "stdin"
   stdin?: string | Uint8Array;
   /** How output is given: as texts with U+FFFD in place of bytes that are no UTF-8, or as the bytes that it is. Default: text. */
   encoding?: "text" | "bytes";
-  /** Tells requests apart that are sent again. Default: one that nobody else has. */
+  /** Tells requests apart that are sent again. Default: one that nobody else has. An empty one: it is sent once. */
   idempotencyKey?: string;
   /** Ends the call. What becomes of the command then says onDisconnect. */
   signal?: AbortSignal;

@@ -56,7 +56,7 @@ export class Http {
 
   constructor(options: ClientOptions) {
     this.url = (options.url || platform.env("AGENTBOX_URL") || "http://127.0.0.1:8700").replace(/\/+$/, "");
-    this.key = options.apiKey || platform.env("AGENTBOX_API_KEY");
+    this.key = options.apiKey ?? platform.env("AGENTBOX_API_KEY");
     this.fetch = options.fetch ?? platform.fetch;
     this.retries = options.retries ?? 3;
   }
@@ -180,7 +180,7 @@ export class Http {
 
   /** In how many ms a call that failed is to be sent again; undefined: not. */
   private again(call: Call, error: unknown, tries: number): number | undefined {
-    const safe = call.method === "GET" || call.method === "HEAD" || call.safe || call.key !== undefined;
+    const safe = call.method === "GET" || call.method === "HEAD" || call.safe || Boolean(call.key);
     if (!safe || call.body !== undefined || tries >= this.retries || !(error instanceof AgentboxError)) {
       return undefined;
     }
@@ -190,7 +190,7 @@ export class Http {
   }
 
   private lost(error: unknown, call: Pick<Call, "method" | "path" | "signal">): unknown {
-    if (call.signal?.aborted || error instanceof AgentboxError || error instanceof SyntaxError || error instanceof RangeError) {
+    if (call.signal?.aborted || error instanceof AgentboxError || error instanceof RangeError) {
       return error;
     }
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;

@@ -398,6 +398,8 @@ export interface CreateOptions {
   pids?: number;
   /** Ports of the sandbox that the server's machine offers on its loopback interface, for as long as the sandbox runs. */
   ports?: PublishedPort[];
+  /** Programs in it find the process API on 127.0.0.1:2024: POST /exec, /exec/stream, /file/write and /file/read, GET /health. */
+  processApi?: boolean;
   /** Your secrets that its requests may have put in: see POST /secrets. It has a placeholder for each, in a variable of that name. */
   secrets?: string[];
   /** Of /dev/shm. */
@@ -467,6 +469,8 @@ export interface SandboxInfo {
   /** What becomes of it after idle_timeout. */
   onIdle: "destroy" | "stop";
   ports: PublishedPort[];
+  /** Programs in it find the process API on 127.0.0.1:2024. */
+  processApi: boolean;
   /** Names of the secrets that its requests may have put in. */
   secrets: string[];
   /** The first 12 digits of the id. */

@@ -51,6 +51,13 @@ test("an answer that is no JSON is an error with its status", async (t) => {
   await assert.rejects(new Client({ url, retries: 0 }).version(), { name: "Unavailable", status: 502, message: "The server answered 502 Bad Gateway" });
 });
 
+test("an answer that is not whole, or no JSON, is no answer", async (t) => {
+  for (const end of [(response) => response.end("<h1>hello</h1>"), (response) => response.writeHead(200, { "Content-Length": 100 }).write('{"api"', () => response.destroy())]) {
+    const url = await serve(t, (_, response) => end(response));
+    await assert.rejects(new Client({ url, retries: 0 }).version(), { name: "ConnectionError" });
+  }
+});
+
 test("a key is in every request, and in no URL", async (t) => {
   const url = await serve(t, (request, response) => {
     assert.ok(!request.url.includes("abx_"));
@@ -101,6 +108,7 @@ for (const [name, fail] of Object.entries(failures)) {
       (box) => box.files.mkdir("d"),
       (box) => box.network.change({ add: ["example.com"] }),
       (box) => box.process("e").signal("TERM"),
+      (box) => box.exec("true", { idempotencyKey: "" }),
     ];
     for (const call of calls) {
       const { url, asked } = await failing(t, (response) => (asked.length === 1 ? response.end(info) : fail(response)), 9);

@@ -256,7 +256,8 @@ type GuestConfig struct {
 	Network       *Network               `protobuf:"bytes,11,opt,name=network,proto3" json:"network,omitempty"`                                     // absent: the sandbox has none
 	// trust: certificates, DER, that programs trust besides those of the image. An
 	// agent that was told of some and is told of none takes them away.
-	Trust         [][]byte `protobuf:"bytes,12,rep,name=trust,proto3" json:"trust,omitempty"`
+	Trust         [][]byte    `protobuf:"bytes,12,rep,name=trust,proto3" json:"trust,omitempty"`
+	ProcessApi    *ProcessAPI `protobuf:"bytes,13,opt,name=process_api,json=processApi,proto3" json:"process_api,omitempty"` // absent: the sandbox has none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -375,6 +376,67 @@ func (x *GuestConfig) GetTrust() [][]byte {
 	return nil
 }
 
+func (x *GuestConfig) GetProcessApi() *ProcessAPI {
+	if x != nil {
+		return x.ProcessApi
+	}
+	return nil
+}
+
+// ProcessAPI is the HTTP server on 127.0.0.1:2024 by which programs in the sandbox run
+// commands and read and write files.
+type ProcessAPI struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MaxTimeoutNs  int64                  `protobuf:"varint,1,opt,name=max_timeout_ns,json=maxTimeoutNs,proto3" json:"max_timeout_ns,omitempty"` // the longest that a command may take; 0: no limit
+	MaxOutput     int64                  `protobuf:"varint,2,opt,name=max_output,json=maxOutput,proto3" json:"max_output,omitempty"`            // bytes of each stream that an answer may hold; 0: no limit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessAPI) Reset() {
+	*x = ProcessAPI{}
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessAPI) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessAPI) ProtoMessage() {}
+
+func (x *ProcessAPI) ProtoReflect() protoreflect.Message {
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessAPI.ProtoReflect.Descriptor instead.
+func (*ProcessAPI) Descriptor() ([]byte, []int) {
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ProcessAPI) GetMaxTimeoutNs() int64 {
+	if x != nil {
+		return x.MaxTimeoutNs
+	}
+	return 0
+}
+
+func (x *ProcessAPI) GetMaxOutput() int64 {
+	if x != nil {
+		return x.MaxOutput
+	}
+	return 0
+}
+
 // Network is how programs reach what is outside: through the agent's proxy, which
 // the environment of each command names.
 type Network struct {
@@ -390,7 +452,7 @@ type Network struct {
 
 func (x *Network) Reset() {
 	*x = Network{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[2]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -402,7 +464,7 @@ func (x *Network) String() string {
 func (*Network) ProtoMessage() {}
 
 func (x *Network) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[2]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -415,7 +477,7 @@ func (x *Network) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Network.ProtoReflect.Descriptor instead.
 func (*Network) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{2}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Network) GetResolver() bool {
@@ -446,7 +508,7 @@ type HelloReply struct {
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[3]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -458,7 +520,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[3]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -471,7 +533,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{3}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *HelloReply) GetVersion() uint32 {
@@ -531,7 +593,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[4]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -543,7 +605,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[4]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -556,7 +618,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{4}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ExecRequest) GetExecId() string {
@@ -671,7 +733,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[5]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +745,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[5]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +758,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{5}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AttachRequest) GetExecId() string {
@@ -746,7 +808,7 @@ type ExecResult struct {
 
 func (x *ExecResult) Reset() {
 	*x = ExecResult{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[6]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -758,7 +820,7 @@ func (x *ExecResult) String() string {
 func (*ExecResult) ProtoMessage() {}
 
 func (x *ExecResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[6]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -771,7 +833,7 @@ func (x *ExecResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResult.ProtoReflect.Descriptor instead.
 func (*ExecResult) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{6}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ExecResult) GetOutcome() Outcome {
@@ -870,7 +932,7 @@ type ExecInfo struct {
 
 func (x *ExecInfo) Reset() {
 	*x = ExecInfo{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[7]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +944,7 @@ func (x *ExecInfo) String() string {
 func (*ExecInfo) ProtoMessage() {}
 
 func (x *ExecInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[7]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +957,7 @@ func (x *ExecInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecInfo.ProtoReflect.Descriptor instead.
 func (*ExecInfo) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{7}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExecInfo) GetExecId() string {
@@ -986,7 +1048,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[8]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1060,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[8]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1073,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{8}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Started) GetExecId() string {
@@ -1040,7 +1102,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[9]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1114,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[9]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1127,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{9}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Gap) GetStderr() bool {
@@ -1099,7 +1161,7 @@ type Resize struct {
 
 func (x *Resize) Reset() {
 	*x = Resize{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[10]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1173,7 @@ func (x *Resize) String() string {
 func (*Resize) ProtoMessage() {}
 
 func (x *Resize) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[10]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1186,7 @@ func (x *Resize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resize.ProtoReflect.Descriptor instead.
 func (*Resize) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{10}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Resize) GetCols() uint32 {
@@ -1149,7 +1211,7 @@ type ListExecsRequest struct {
 
 func (x *ListExecsRequest) Reset() {
 	*x = ListExecsRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[11]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1223,7 @@ func (x *ListExecsRequest) String() string {
 func (*ListExecsRequest) ProtoMessage() {}
 
 func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[11]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1236,7 @@ func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{11}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{12}
 }
 
 type ListExecsResponse struct {
@@ -1186,7 +1248,7 @@ type ListExecsResponse struct {
 
 func (x *ListExecsResponse) Reset() {
 	*x = ListExecsResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[12]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1260,7 @@ func (x *ListExecsResponse) String() string {
 func (*ListExecsResponse) ProtoMessage() {}
 
 func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[12]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1273,7 @@ func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{12}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListExecsResponse) GetExecs() []*ExecInfo {
@@ -1232,7 +1294,7 @@ type WaitExecRequest struct {
 
 func (x *WaitExecRequest) Reset() {
 	*x = WaitExecRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[13]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1306,7 @@ func (x *WaitExecRequest) String() string {
 func (*WaitExecRequest) ProtoMessage() {}
 
 func (x *WaitExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[13]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1319,7 @@ func (x *WaitExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitExecRequest.ProtoReflect.Descriptor instead.
 func (*WaitExecRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{13}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WaitExecRequest) GetExecId() string {
@@ -1292,7 +1354,7 @@ type WaitExecResponse struct {
 
 func (x *WaitExecResponse) Reset() {
 	*x = WaitExecResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[14]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1366,7 @@ func (x *WaitExecResponse) String() string {
 func (*WaitExecResponse) ProtoMessage() {}
 
 func (x *WaitExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[14]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1379,7 @@ func (x *WaitExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitExecResponse.ProtoReflect.Descriptor instead.
 func (*WaitExecResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{14}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WaitExecResponse) GetInfo() *ExecInfo {
@@ -1352,7 +1414,7 @@ type SignalExecRequest struct {
 
 func (x *SignalExecRequest) Reset() {
 	*x = SignalExecRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[15]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1426,7 @@ func (x *SignalExecRequest) String() string {
 func (*SignalExecRequest) ProtoMessage() {}
 
 func (x *SignalExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[15]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1439,7 @@ func (x *SignalExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecRequest.ProtoReflect.Descriptor instead.
 func (*SignalExecRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{15}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SignalExecRequest) GetExecId() string {
@@ -1409,7 +1471,7 @@ type SignalExecResponse struct {
 
 func (x *SignalExecResponse) Reset() {
 	*x = SignalExecResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[16]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1483,7 @@ func (x *SignalExecResponse) String() string {
 func (*SignalExecResponse) ProtoMessage() {}
 
 func (x *SignalExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[16]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1496,7 @@ func (x *SignalExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecResponse.ProtoReflect.Descriptor instead.
 func (*SignalExecResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{16}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{17}
 }
 
 type RemoveExecRequest struct {
@@ -1446,7 +1508,7 @@ type RemoveExecRequest struct {
 
 func (x *RemoveExecRequest) Reset() {
 	*x = RemoveExecRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[17]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1520,7 @@ func (x *RemoveExecRequest) String() string {
 func (*RemoveExecRequest) ProtoMessage() {}
 
 func (x *RemoveExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[17]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1533,7 @@ func (x *RemoveExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveExecRequest.ProtoReflect.Descriptor instead.
 func (*RemoveExecRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{17}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RemoveExecRequest) GetExecId() string {
@@ -1489,7 +1551,7 @@ type RemoveExecResponse struct {
 
 func (x *RemoveExecResponse) Reset() {
 	*x = RemoveExecResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[18]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1563,7 @@ func (x *RemoveExecResponse) String() string {
 func (*RemoveExecResponse) ProtoMessage() {}
 
 func (x *RemoveExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[18]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1576,7 @@ func (x *RemoveExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveExecResponse.ProtoReflect.Descriptor instead.
 func (*RemoveExecResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{18}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{19}
 }
 
 type FileInfo struct {
@@ -1540,7 +1602,7 @@ type FileInfo struct {
 
 func (x *FileInfo) Reset() {
 	*x = FileInfo{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[19]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1614,7 @@ func (x *FileInfo) String() string {
 func (*FileInfo) ProtoMessage() {}
 
 func (x *FileInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[19]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +1627,7 @@ func (x *FileInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileInfo.ProtoReflect.Descriptor instead.
 func (*FileInfo) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{19}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FileInfo) GetPath() []byte {
@@ -1684,7 +1746,7 @@ type StatRequest struct {
 
 func (x *StatRequest) Reset() {
 	*x = StatRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[20]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1696,7 +1758,7 @@ func (x *StatRequest) String() string {
 func (*StatRequest) ProtoMessage() {}
 
 func (x *StatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[20]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1709,7 +1771,7 @@ func (x *StatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatRequest.ProtoReflect.Descriptor instead.
 func (*StatRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{20}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StatRequest) GetPath() []byte {
@@ -1742,7 +1804,7 @@ type StatResponse struct {
 
 func (x *StatResponse) Reset() {
 	*x = StatResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[21]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +1816,7 @@ func (x *StatResponse) String() string {
 func (*StatResponse) ProtoMessage() {}
 
 func (x *StatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[21]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +1829,7 @@ func (x *StatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatResponse.ProtoReflect.Descriptor instead.
 func (*StatResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{21}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StatResponse) GetInfo() *FileInfo {
@@ -1790,7 +1852,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[22]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1864,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[22]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1877,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{22}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListRequest) GetPath() []byte {
@@ -1865,7 +1927,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[23]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +1939,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[23]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +1952,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{23}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListResponse) GetEntries() []*FileInfo {
@@ -1920,7 +1982,7 @@ type MkdirRequest struct {
 
 func (x *MkdirRequest) Reset() {
 	*x = MkdirRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[24]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +1994,7 @@ func (x *MkdirRequest) String() string {
 func (*MkdirRequest) ProtoMessage() {}
 
 func (x *MkdirRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[24]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2007,7 @@ func (x *MkdirRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MkdirRequest.ProtoReflect.Descriptor instead.
 func (*MkdirRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{24}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MkdirRequest) GetPath() []byte {
@@ -1991,7 +2053,7 @@ type MkdirResponse struct {
 
 func (x *MkdirResponse) Reset() {
 	*x = MkdirResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[25]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2003,7 +2065,7 @@ func (x *MkdirResponse) String() string {
 func (*MkdirResponse) ProtoMessage() {}
 
 func (x *MkdirResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[25]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2016,7 +2078,7 @@ func (x *MkdirResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MkdirResponse.ProtoReflect.Descriptor instead.
 func (*MkdirResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{25}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{26}
 }
 
 type MoveRequest struct {
@@ -2031,7 +2093,7 @@ type MoveRequest struct {
 
 func (x *MoveRequest) Reset() {
 	*x = MoveRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[26]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2105,7 @@ func (x *MoveRequest) String() string {
 func (*MoveRequest) ProtoMessage() {}
 
 func (x *MoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[26]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2118,7 @@ func (x *MoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveRequest.ProtoReflect.Descriptor instead.
 func (*MoveRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{26}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MoveRequest) GetFrom() []byte {
@@ -2095,7 +2157,7 @@ type MoveResponse struct {
 
 func (x *MoveResponse) Reset() {
 	*x = MoveResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[27]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2169,7 @@ func (x *MoveResponse) String() string {
 func (*MoveResponse) ProtoMessage() {}
 
 func (x *MoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[27]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2182,7 @@ func (x *MoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveResponse.ProtoReflect.Descriptor instead.
 func (*MoveResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{27}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{28}
 }
 
 type RemoveRequest struct {
@@ -2134,7 +2196,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[28]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +2208,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[28]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,7 +2221,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{28}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RemoveRequest) GetPath() []byte {
@@ -2191,7 +2253,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[29]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2265,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[29]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2278,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{29}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{30}
 }
 
 // Skipped is something in a tree that a call left out, and why: "fifo", "socket",
@@ -2231,7 +2293,7 @@ type Skipped struct {
 
 func (x *Skipped) Reset() {
 	*x = Skipped{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[30]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2305,7 @@ func (x *Skipped) String() string {
 func (*Skipped) ProtoMessage() {}
 
 func (x *Skipped) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[30]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2318,7 @@ func (x *Skipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
 func (*Skipped) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{30}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Skipped) GetPath() []byte {
@@ -2285,7 +2347,7 @@ type SkippedList struct {
 
 func (x *SkippedList) Reset() {
 	*x = SkippedList{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[31]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +2359,7 @@ func (x *SkippedList) String() string {
 func (*SkippedList) ProtoMessage() {}
 
 func (x *SkippedList) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[31]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +2372,7 @@ func (x *SkippedList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedList.ProtoReflect.Descriptor instead.
 func (*SkippedList) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{31}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SkippedList) GetTotal() uint64 {
@@ -2340,7 +2402,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[32]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2352,7 +2414,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[32]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2365,7 +2427,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{32}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CopyRequest) GetFrom() []byte {
@@ -2413,7 +2475,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[33]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2487,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[33]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2500,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{33}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CopyResponse) GetEntries() uint64 {
@@ -2467,7 +2529,7 @@ type ChmodRequest struct {
 
 func (x *ChmodRequest) Reset() {
 	*x = ChmodRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[34]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2541,7 @@ func (x *ChmodRequest) String() string {
 func (*ChmodRequest) ProtoMessage() {}
 
 func (x *ChmodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[34]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2554,7 @@ func (x *ChmodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChmodRequest.ProtoReflect.Descriptor instead.
 func (*ChmodRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{34}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ChmodRequest) GetPath() []byte {
@@ -2532,7 +2594,7 @@ type ChmodResponse struct {
 
 func (x *ChmodResponse) Reset() {
 	*x = ChmodResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[35]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +2606,7 @@ func (x *ChmodResponse) String() string {
 func (*ChmodResponse) ProtoMessage() {}
 
 func (x *ChmodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[35]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +2619,7 @@ func (x *ChmodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChmodResponse.ProtoReflect.Descriptor instead.
 func (*ChmodResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{35}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ChmodResponse) GetChanged() uint64 {
@@ -2579,7 +2641,7 @@ type ChownRequest struct {
 
 func (x *ChownRequest) Reset() {
 	*x = ChownRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[36]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2653,7 @@ func (x *ChownRequest) String() string {
 func (*ChownRequest) ProtoMessage() {}
 
 func (x *ChownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[36]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2666,7 @@ func (x *ChownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChownRequest.ProtoReflect.Descriptor instead.
 func (*ChownRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{36}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ChownRequest) GetPath() []byte {
@@ -2644,7 +2706,7 @@ type ChownResponse struct {
 
 func (x *ChownResponse) Reset() {
 	*x = ChownResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[37]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2656,7 +2718,7 @@ func (x *ChownResponse) String() string {
 func (*ChownResponse) ProtoMessage() {}
 
 func (x *ChownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[37]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2669,7 +2731,7 @@ func (x *ChownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChownResponse.ProtoReflect.Descriptor instead.
 func (*ChownResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{37}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ChownResponse) GetChanged() uint64 {
@@ -2691,7 +2753,7 @@ type SymlinkRequest struct {
 
 func (x *SymlinkRequest) Reset() {
 	*x = SymlinkRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[38]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2703,7 +2765,7 @@ func (x *SymlinkRequest) String() string {
 func (*SymlinkRequest) ProtoMessage() {}
 
 func (x *SymlinkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[38]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2716,7 +2778,7 @@ func (x *SymlinkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SymlinkRequest.ProtoReflect.Descriptor instead.
 func (*SymlinkRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{38}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SymlinkRequest) GetTarget() []byte {
@@ -2755,7 +2817,7 @@ type SymlinkResponse struct {
 
 func (x *SymlinkResponse) Reset() {
 	*x = SymlinkResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[39]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2767,7 +2829,7 @@ func (x *SymlinkResponse) String() string {
 func (*SymlinkResponse) ProtoMessage() {}
 
 func (x *SymlinkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[39]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2780,7 +2842,7 @@ func (x *SymlinkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SymlinkResponse.ProtoReflect.Descriptor instead.
 func (*SymlinkResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{39}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{40}
 }
 
 type ReadlinkRequest struct {
@@ -2793,7 +2855,7 @@ type ReadlinkRequest struct {
 
 func (x *ReadlinkRequest) Reset() {
 	*x = ReadlinkRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[40]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2805,7 +2867,7 @@ func (x *ReadlinkRequest) String() string {
 func (*ReadlinkRequest) ProtoMessage() {}
 
 func (x *ReadlinkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[40]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2818,7 +2880,7 @@ func (x *ReadlinkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadlinkRequest.ProtoReflect.Descriptor instead.
 func (*ReadlinkRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{40}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReadlinkRequest) GetPath() []byte {
@@ -2844,7 +2906,7 @@ type ReadlinkResponse struct {
 
 func (x *ReadlinkResponse) Reset() {
 	*x = ReadlinkResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[41]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +2918,7 @@ func (x *ReadlinkResponse) String() string {
 func (*ReadlinkResponse) ProtoMessage() {}
 
 func (x *ReadlinkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[41]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +2931,7 @@ func (x *ReadlinkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadlinkResponse.ProtoReflect.Descriptor instead.
 func (*ReadlinkResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{41}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReadlinkResponse) GetTarget() []byte {
@@ -2895,7 +2957,7 @@ type GlobRequest struct {
 
 func (x *GlobRequest) Reset() {
 	*x = GlobRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[42]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2907,7 +2969,7 @@ func (x *GlobRequest) String() string {
 func (*GlobRequest) ProtoMessage() {}
 
 func (x *GlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[42]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2920,7 +2982,7 @@ func (x *GlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobRequest.ProtoReflect.Descriptor instead.
 func (*GlobRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{42}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GlobRequest) GetPath() []byte {
@@ -2976,7 +3038,7 @@ type GlobResponse struct {
 
 func (x *GlobResponse) Reset() {
 	*x = GlobResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[43]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2988,7 +3050,7 @@ func (x *GlobResponse) String() string {
 func (*GlobResponse) ProtoMessage() {}
 
 func (x *GlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[43]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3001,7 +3063,7 @@ func (x *GlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobResponse.ProtoReflect.Descriptor instead.
 func (*GlobResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{43}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GlobResponse) GetEntries() []*FileInfo {
@@ -3046,7 +3108,7 @@ type SearchRequest struct {
 
 func (x *SearchRequest) Reset() {
 	*x = SearchRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[44]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3120,7 @@ func (x *SearchRequest) String() string {
 func (*SearchRequest) ProtoMessage() {}
 
 func (x *SearchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[44]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3133,7 @@ func (x *SearchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
 func (*SearchRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{44}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SearchRequest) GetPath() []byte {
@@ -3183,7 +3245,7 @@ type SearchMatch struct {
 
 func (x *SearchMatch) Reset() {
 	*x = SearchMatch{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[45]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3195,7 +3257,7 @@ func (x *SearchMatch) String() string {
 func (*SearchMatch) ProtoMessage() {}
 
 func (x *SearchMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[45]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3208,7 +3270,7 @@ func (x *SearchMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchMatch.ProtoReflect.Descriptor instead.
 func (*SearchMatch) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{45}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SearchMatch) GetPath() []byte {
@@ -3295,7 +3357,7 @@ type SearchResponse struct {
 
 func (x *SearchResponse) Reset() {
 	*x = SearchResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[46]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3369,7 @@ func (x *SearchResponse) String() string {
 func (*SearchResponse) ProtoMessage() {}
 
 func (x *SearchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[46]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3382,7 @@ func (x *SearchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
 func (*SearchResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{46}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SearchResponse) GetMatches() []*SearchMatch {
@@ -3375,7 +3437,7 @@ type WatchEvents struct {
 
 func (x *WatchEvents) Reset() {
 	*x = WatchEvents{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[47]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3387,7 +3449,7 @@ func (x *WatchEvents) String() string {
 func (*WatchEvents) ProtoMessage() {}
 
 func (x *WatchEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[47]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3400,7 +3462,7 @@ func (x *WatchEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvents.ProtoReflect.Descriptor instead.
 func (*WatchEvents) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{47}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WatchEvents) GetEvents() []*WatchEvent {
@@ -3421,7 +3483,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[48]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3433,7 +3495,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[48]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3446,7 +3508,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{48}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WatchEvent) GetKind() WatchKind {
@@ -3479,7 +3541,7 @@ type PingRequest struct {
 
 func (x *PingRequest) Reset() {
 	*x = PingRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[49]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3491,7 +3553,7 @@ func (x *PingRequest) String() string {
 func (*PingRequest) ProtoMessage() {}
 
 func (x *PingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[49]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3504,7 +3566,7 @@ func (x *PingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingRequest.ProtoReflect.Descriptor instead.
 func (*PingRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{49}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PingRequest) GetPayload() []byte {
@@ -3527,7 +3589,7 @@ type PingResponse struct {
 
 func (x *PingResponse) Reset() {
 	*x = PingResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[50]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3601,7 @@ func (x *PingResponse) String() string {
 func (*PingResponse) ProtoMessage() {}
 
 func (x *PingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[50]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3614,7 @@ func (x *PingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingResponse.ProtoReflect.Descriptor instead.
 func (*PingResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{50}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PingResponse) GetPayload() []byte {
@@ -3601,7 +3663,7 @@ type ProbeStreamRequest struct {
 
 func (x *ProbeStreamRequest) Reset() {
 	*x = ProbeStreamRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[51]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3613,7 +3675,7 @@ func (x *ProbeStreamRequest) String() string {
 func (*ProbeStreamRequest) ProtoMessage() {}
 
 func (x *ProbeStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[51]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3626,7 +3688,7 @@ func (x *ProbeStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeStreamRequest.ProtoReflect.Descriptor instead.
 func (*ProbeStreamRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{51}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ProbeStreamRequest) GetPayload() []byte {
@@ -3645,7 +3707,7 @@ type ProbeStreamResponse struct {
 
 func (x *ProbeStreamResponse) Reset() {
 	*x = ProbeStreamResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3657,7 +3719,7 @@ func (x *ProbeStreamResponse) String() string {
 func (*ProbeStreamResponse) ProtoMessage() {}
 
 func (x *ProbeStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[52]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3670,7 +3732,7 @@ func (x *ProbeStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeStreamResponse.ProtoReflect.Descriptor instead.
 func (*ProbeStreamResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{52}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ProbeStreamResponse) GetEchoed() []byte {
@@ -3690,7 +3752,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3702,7 +3764,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[53]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3715,7 +3777,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{53}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ConfigureRequest) GetConfig() *GuestConfig {
@@ -3733,7 +3795,7 @@ type ConfigureResponse struct {
 
 func (x *ConfigureResponse) Reset() {
 	*x = ConfigureResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3745,7 +3807,7 @@ func (x *ConfigureResponse) String() string {
 func (*ConfigureResponse) ProtoMessage() {}
 
 func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[54]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3758,7 +3820,7 @@ func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{54}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{55}
 }
 
 // KillAll ends every process in the sandbox but the agent.
@@ -3770,7 +3832,7 @@ type KillAllRequest struct {
 
 func (x *KillAllRequest) Reset() {
 	*x = KillAllRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3782,7 +3844,7 @@ func (x *KillAllRequest) String() string {
 func (*KillAllRequest) ProtoMessage() {}
 
 func (x *KillAllRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[55]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3795,7 +3857,7 @@ func (x *KillAllRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillAllRequest.ProtoReflect.Descriptor instead.
 func (*KillAllRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{55}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{56}
 }
 
 type KillAllResponse struct {
@@ -3807,7 +3869,7 @@ type KillAllResponse struct {
 
 func (x *KillAllResponse) Reset() {
 	*x = KillAllResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3819,7 +3881,7 @@ func (x *KillAllResponse) String() string {
 func (*KillAllResponse) ProtoMessage() {}
 
 func (x *KillAllResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[56]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3832,7 +3894,7 @@ func (x *KillAllResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillAllResponse.ProtoReflect.Descriptor instead.
 func (*KillAllResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{56}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *KillAllResponse) GetKilled() uint32 {
@@ -3852,7 +3914,7 @@ type QuiesceRequest struct {
 
 func (x *QuiesceRequest) Reset() {
 	*x = QuiesceRequest{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[57]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3864,7 +3926,7 @@ func (x *QuiesceRequest) String() string {
 func (*QuiesceRequest) ProtoMessage() {}
 
 func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[57]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3877,7 +3939,7 @@ func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceRequest.ProtoReflect.Descriptor instead.
 func (*QuiesceRequest) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{57}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{58}
 }
 
 type QuiesceResponse struct {
@@ -3889,7 +3951,7 @@ type QuiesceResponse struct {
 
 func (x *QuiesceResponse) Reset() {
 	*x = QuiesceResponse{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[58]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3901,7 +3963,7 @@ func (x *QuiesceResponse) String() string {
 func (*QuiesceResponse) ProtoMessage() {}
 
 func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[58]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3914,7 +3976,7 @@ func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceResponse.ProtoReflect.Descriptor instead.
 func (*QuiesceResponse) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{58}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *QuiesceResponse) GetAdopted() bool {
@@ -3937,7 +3999,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[59]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3949,7 +4011,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[59]
+	mi := &file_agentbox_guest_v1_guest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3962,7 +4024,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{59}
+	return file_agentbox_guest_v1_guest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Error) GetCode() string {
@@ -4007,7 +4069,7 @@ const file_agentbox_guest_v1_guest_proto_rawDesc = "" +
 	"\fwall_time_ns\x18\x05 \x01(\x03R\n" +
 	"wallTimeNs\x12\x12\n" +
 	"\x04seed\x18\x06 \x01(\fR\x04seed\x126\n" +
-	"\x06config\x18\a \x01(\v2\x1e.agentbox.guest.v1.GuestConfigR\x06config\"\xf7\x02\n" +
+	"\x06config\x18\a \x01(\v2\x1e.agentbox.guest.v1.GuestConfigR\x06config\"\xb7\x03\n" +
 	"\vGuestConfig\x12!\n" +
 	"\fmemory_limit\x18\x01 \x01(\x03R\vmemoryLimit\x12\x19\n" +
 	"\bmax_pids\x18\x02 \x01(\x03R\amaxPids\x12\x1d\n" +
@@ -4023,7 +4085,14 @@ const file_agentbox_guest_v1_guest_proto_rawDesc = "" +
 	"\x0fallow_new_privs\x18\n" +
 	" \x01(\bR\rallowNewPrivs\x124\n" +
 	"\anetwork\x18\v \x01(\v2\x1a.agentbox.guest.v1.NetworkR\anetwork\x12\x14\n" +
-	"\x05trust\x18\f \x03(\fR\x05trust\";\n" +
+	"\x05trust\x18\f \x03(\fR\x05trust\x12>\n" +
+	"\vprocess_api\x18\r \x01(\v2\x1d.agentbox.guest.v1.ProcessAPIR\n" +
+	"processApi\"Q\n" +
+	"\n" +
+	"ProcessAPI\x12$\n" +
+	"\x0emax_timeout_ns\x18\x01 \x01(\x03R\fmaxTimeoutNs\x12\x1d\n" +
+	"\n" +
+	"max_output\x18\x02 \x01(\x03R\tmaxOutput\";\n" +
 	"\aNetwork\x12\x1a\n" +
 	"\bresolver\x18\x01 \x01(\bR\bresolver\x12\x14\n" +
 	"\x05ports\x18\x02 \x03(\rR\x05ports\"\xa6\x01\n" +
@@ -4324,96 +4393,98 @@ func file_agentbox_guest_v1_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_agentbox_guest_v1_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agentbox_guest_v1_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_agentbox_guest_v1_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_agentbox_guest_v1_guest_proto_goTypes = []any{
 	(Outcome)(0),                // 0: agentbox.guest.v1.Outcome
 	(WatchKind)(0),              // 1: agentbox.guest.v1.WatchKind
 	(*Hello)(nil),               // 2: agentbox.guest.v1.Hello
 	(*GuestConfig)(nil),         // 3: agentbox.guest.v1.GuestConfig
-	(*Network)(nil),             // 4: agentbox.guest.v1.Network
-	(*HelloReply)(nil),          // 5: agentbox.guest.v1.HelloReply
-	(*ExecRequest)(nil),         // 6: agentbox.guest.v1.ExecRequest
-	(*AttachRequest)(nil),       // 7: agentbox.guest.v1.AttachRequest
-	(*ExecResult)(nil),          // 8: agentbox.guest.v1.ExecResult
-	(*ExecInfo)(nil),            // 9: agentbox.guest.v1.ExecInfo
-	(*Started)(nil),             // 10: agentbox.guest.v1.Started
-	(*Gap)(nil),                 // 11: agentbox.guest.v1.Gap
-	(*Resize)(nil),              // 12: agentbox.guest.v1.Resize
-	(*ListExecsRequest)(nil),    // 13: agentbox.guest.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),   // 14: agentbox.guest.v1.ListExecsResponse
-	(*WaitExecRequest)(nil),     // 15: agentbox.guest.v1.WaitExecRequest
-	(*WaitExecResponse)(nil),    // 16: agentbox.guest.v1.WaitExecResponse
-	(*SignalExecRequest)(nil),   // 17: agentbox.guest.v1.SignalExecRequest
-	(*SignalExecResponse)(nil),  // 18: agentbox.guest.v1.SignalExecResponse
-	(*RemoveExecRequest)(nil),   // 19: agentbox.guest.v1.RemoveExecRequest
-	(*RemoveExecResponse)(nil),  // 20: agentbox.guest.v1.RemoveExecResponse
-	(*FileInfo)(nil),            // 21: agentbox.guest.v1.FileInfo
-	(*StatRequest)(nil),         // 22: agentbox.guest.v1.StatRequest
-	(*StatResponse)(nil),        // 23: agentbox.guest.v1.StatResponse
-	(*ListRequest)(nil),         // 24: agentbox.guest.v1.ListRequest
-	(*ListResponse)(nil),        // 25: agentbox.guest.v1.ListResponse
-	(*MkdirRequest)(nil),        // 26: agentbox.guest.v1.MkdirRequest
-	(*MkdirResponse)(nil),       // 27: agentbox.guest.v1.MkdirResponse
-	(*MoveRequest)(nil),         // 28: agentbox.guest.v1.MoveRequest
-	(*MoveResponse)(nil),        // 29: agentbox.guest.v1.MoveResponse
-	(*RemoveRequest)(nil),       // 30: agentbox.guest.v1.RemoveRequest
-	(*RemoveResponse)(nil),      // 31: agentbox.guest.v1.RemoveResponse
-	(*Skipped)(nil),             // 32: agentbox.guest.v1.Skipped
-	(*SkippedList)(nil),         // 33: agentbox.guest.v1.SkippedList
-	(*CopyRequest)(nil),         // 34: agentbox.guest.v1.CopyRequest
-	(*CopyResponse)(nil),        // 35: agentbox.guest.v1.CopyResponse
-	(*ChmodRequest)(nil),        // 36: agentbox.guest.v1.ChmodRequest
-	(*ChmodResponse)(nil),       // 37: agentbox.guest.v1.ChmodResponse
-	(*ChownRequest)(nil),        // 38: agentbox.guest.v1.ChownRequest
-	(*ChownResponse)(nil),       // 39: agentbox.guest.v1.ChownResponse
-	(*SymlinkRequest)(nil),      // 40: agentbox.guest.v1.SymlinkRequest
-	(*SymlinkResponse)(nil),     // 41: agentbox.guest.v1.SymlinkResponse
-	(*ReadlinkRequest)(nil),     // 42: agentbox.guest.v1.ReadlinkRequest
-	(*ReadlinkResponse)(nil),    // 43: agentbox.guest.v1.ReadlinkResponse
-	(*GlobRequest)(nil),         // 44: agentbox.guest.v1.GlobRequest
-	(*GlobResponse)(nil),        // 45: agentbox.guest.v1.GlobResponse
-	(*SearchRequest)(nil),       // 46: agentbox.guest.v1.SearchRequest
-	(*SearchMatch)(nil),         // 47: agentbox.guest.v1.SearchMatch
-	(*SearchResponse)(nil),      // 48: agentbox.guest.v1.SearchResponse
-	(*WatchEvents)(nil),         // 49: agentbox.guest.v1.WatchEvents
-	(*WatchEvent)(nil),          // 50: agentbox.guest.v1.WatchEvent
-	(*PingRequest)(nil),         // 51: agentbox.guest.v1.PingRequest
-	(*PingResponse)(nil),        // 52: agentbox.guest.v1.PingResponse
-	(*ProbeStreamRequest)(nil),  // 53: agentbox.guest.v1.ProbeStreamRequest
-	(*ProbeStreamResponse)(nil), // 54: agentbox.guest.v1.ProbeStreamResponse
-	(*ConfigureRequest)(nil),    // 55: agentbox.guest.v1.ConfigureRequest
-	(*ConfigureResponse)(nil),   // 56: agentbox.guest.v1.ConfigureResponse
-	(*KillAllRequest)(nil),      // 57: agentbox.guest.v1.KillAllRequest
-	(*KillAllResponse)(nil),     // 58: agentbox.guest.v1.KillAllResponse
-	(*QuiesceRequest)(nil),      // 59: agentbox.guest.v1.QuiesceRequest
-	(*QuiesceResponse)(nil),     // 60: agentbox.guest.v1.QuiesceResponse
-	(*Error)(nil),               // 61: agentbox.guest.v1.Error
+	(*ProcessAPI)(nil),          // 4: agentbox.guest.v1.ProcessAPI
+	(*Network)(nil),             // 5: agentbox.guest.v1.Network
+	(*HelloReply)(nil),          // 6: agentbox.guest.v1.HelloReply
+	(*ExecRequest)(nil),         // 7: agentbox.guest.v1.ExecRequest
+	(*AttachRequest)(nil),       // 8: agentbox.guest.v1.AttachRequest
+	(*ExecResult)(nil),          // 9: agentbox.guest.v1.ExecResult
+	(*ExecInfo)(nil),            // 10: agentbox.guest.v1.ExecInfo
+	(*Started)(nil),             // 11: agentbox.guest.v1.Started
+	(*Gap)(nil),                 // 12: agentbox.guest.v1.Gap
+	(*Resize)(nil),              // 13: agentbox.guest.v1.Resize
+	(*ListExecsRequest)(nil),    // 14: agentbox.guest.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),   // 15: agentbox.guest.v1.ListExecsResponse
+	(*WaitExecRequest)(nil),     // 16: agentbox.guest.v1.WaitExecRequest
+	(*WaitExecResponse)(nil),    // 17: agentbox.guest.v1.WaitExecResponse
+	(*SignalExecRequest)(nil),   // 18: agentbox.guest.v1.SignalExecRequest
+	(*SignalExecResponse)(nil),  // 19: agentbox.guest.v1.SignalExecResponse
+	(*RemoveExecRequest)(nil),   // 20: agentbox.guest.v1.RemoveExecRequest
+	(*RemoveExecResponse)(nil),  // 21: agentbox.guest.v1.RemoveExecResponse
+	(*FileInfo)(nil),            // 22: agentbox.guest.v1.FileInfo
+	(*StatRequest)(nil),         // 23: agentbox.guest.v1.StatRequest
+	(*StatResponse)(nil),        // 24: agentbox.guest.v1.StatResponse
+	(*ListRequest)(nil),         // 25: agentbox.guest.v1.ListRequest
+	(*ListResponse)(nil),        // 26: agentbox.guest.v1.ListResponse
+	(*MkdirRequest)(nil),        // 27: agentbox.guest.v1.MkdirRequest
+	(*MkdirResponse)(nil),       // 28: agentbox.guest.v1.MkdirResponse
+	(*MoveRequest)(nil),         // 29: agentbox.guest.v1.MoveRequest
+	(*MoveResponse)(nil),        // 30: agentbox.guest.v1.MoveResponse
+	(*RemoveRequest)(nil),       // 31: agentbox.guest.v1.RemoveRequest
+	(*RemoveResponse)(nil),      // 32: agentbox.guest.v1.RemoveResponse
+	(*Skipped)(nil),             // 33: agentbox.guest.v1.Skipped
+	(*SkippedList)(nil),         // 34: agentbox.guest.v1.SkippedList
+	(*CopyRequest)(nil),         // 35: agentbox.guest.v1.CopyRequest
+	(*CopyResponse)(nil),        // 36: agentbox.guest.v1.CopyResponse
+	(*ChmodRequest)(nil),        // 37: agentbox.guest.v1.ChmodRequest
+	(*ChmodResponse)(nil),       // 38: agentbox.guest.v1.ChmodResponse
+	(*ChownRequest)(nil),        // 39: agentbox.guest.v1.ChownRequest
+	(*ChownResponse)(nil),       // 40: agentbox.guest.v1.ChownResponse
+	(*SymlinkRequest)(nil),      // 41: agentbox.guest.v1.SymlinkRequest
+	(*SymlinkResponse)(nil),     // 42: agentbox.guest.v1.SymlinkResponse
+	(*ReadlinkRequest)(nil),     // 43: agentbox.guest.v1.ReadlinkRequest
+	(*ReadlinkResponse)(nil),    // 44: agentbox.guest.v1.ReadlinkResponse
+	(*GlobRequest)(nil),         // 45: agentbox.guest.v1.GlobRequest
+	(*GlobResponse)(nil),        // 46: agentbox.guest.v1.GlobResponse
+	(*SearchRequest)(nil),       // 47: agentbox.guest.v1.SearchRequest
+	(*SearchMatch)(nil),         // 48: agentbox.guest.v1.SearchMatch
+	(*SearchResponse)(nil),      // 49: agentbox.guest.v1.SearchResponse
+	(*WatchEvents)(nil),         // 50: agentbox.guest.v1.WatchEvents
+	(*WatchEvent)(nil),          // 51: agentbox.guest.v1.WatchEvent
+	(*PingRequest)(nil),         // 52: agentbox.guest.v1.PingRequest
+	(*PingResponse)(nil),        // 53: agentbox.guest.v1.PingResponse
+	(*ProbeStreamRequest)(nil),  // 54: agentbox.guest.v1.ProbeStreamRequest
+	(*ProbeStreamResponse)(nil), // 55: agentbox.guest.v1.ProbeStreamResponse
+	(*ConfigureRequest)(nil),    // 56: agentbox.guest.v1.ConfigureRequest
+	(*ConfigureResponse)(nil),   // 57: agentbox.guest.v1.ConfigureResponse
+	(*KillAllRequest)(nil),      // 58: agentbox.guest.v1.KillAllRequest
+	(*KillAllResponse)(nil),     // 59: agentbox.guest.v1.KillAllResponse
+	(*QuiesceRequest)(nil),      // 60: agentbox.guest.v1.QuiesceRequest
+	(*QuiesceResponse)(nil),     // 61: agentbox.guest.v1.QuiesceResponse
+	(*Error)(nil),               // 62: agentbox.guest.v1.Error
 }
 var file_agentbox_guest_v1_guest_proto_depIdxs = []int32{
 	3,  // 0: agentbox.guest.v1.Hello.config:type_name -> agentbox.guest.v1.GuestConfig
-	4,  // 1: agentbox.guest.v1.GuestConfig.network:type_name -> agentbox.guest.v1.Network
-	9,  // 2: agentbox.guest.v1.HelloReply.execs:type_name -> agentbox.guest.v1.ExecInfo
-	0,  // 3: agentbox.guest.v1.ExecResult.outcome:type_name -> agentbox.guest.v1.Outcome
-	8,  // 4: agentbox.guest.v1.ExecInfo.result:type_name -> agentbox.guest.v1.ExecResult
-	9,  // 5: agentbox.guest.v1.ListExecsResponse.execs:type_name -> agentbox.guest.v1.ExecInfo
-	9,  // 6: agentbox.guest.v1.WaitExecResponse.info:type_name -> agentbox.guest.v1.ExecInfo
-	21, // 7: agentbox.guest.v1.StatResponse.info:type_name -> agentbox.guest.v1.FileInfo
-	21, // 8: agentbox.guest.v1.ListResponse.entries:type_name -> agentbox.guest.v1.FileInfo
-	32, // 9: agentbox.guest.v1.SkippedList.first:type_name -> agentbox.guest.v1.Skipped
-	33, // 10: agentbox.guest.v1.CopyResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
-	21, // 11: agentbox.guest.v1.GlobResponse.entries:type_name -> agentbox.guest.v1.FileInfo
-	33, // 12: agentbox.guest.v1.GlobResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
-	47, // 13: agentbox.guest.v1.SearchResponse.matches:type_name -> agentbox.guest.v1.SearchMatch
-	33, // 14: agentbox.guest.v1.SearchResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
-	50, // 15: agentbox.guest.v1.WatchEvents.events:type_name -> agentbox.guest.v1.WatchEvent
-	1,  // 16: agentbox.guest.v1.WatchEvent.kind:type_name -> agentbox.guest.v1.WatchKind
-	21, // 17: agentbox.guest.v1.WatchEvent.info:type_name -> agentbox.guest.v1.FileInfo
-	3,  // 18: agentbox.guest.v1.ConfigureRequest.config:type_name -> agentbox.guest.v1.GuestConfig
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	5,  // 1: agentbox.guest.v1.GuestConfig.network:type_name -> agentbox.guest.v1.Network
+	4,  // 2: agentbox.guest.v1.GuestConfig.process_api:type_name -> agentbox.guest.v1.ProcessAPI
+	10, // 3: agentbox.guest.v1.HelloReply.execs:type_name -> agentbox.guest.v1.ExecInfo
+	0,  // 4: agentbox.guest.v1.ExecResult.outcome:type_name -> agentbox.guest.v1.Outcome
+	9,  // 5: agentbox.guest.v1.ExecInfo.result:type_name -> agentbox.guest.v1.ExecResult
+	10, // 6: agentbox.guest.v1.ListExecsResponse.execs:type_name -> agentbox.guest.v1.ExecInfo
+	10, // 7: agentbox.guest.v1.WaitExecResponse.info:type_name -> agentbox.guest.v1.ExecInfo
+	22, // 8: agentbox.guest.v1.StatResponse.info:type_name -> agentbox.guest.v1.FileInfo
+	22, // 9: agentbox.guest.v1.ListResponse.entries:type_name -> agentbox.guest.v1.FileInfo
+	33, // 10: agentbox.guest.v1.SkippedList.first:type_name -> agentbox.guest.v1.Skipped
+	34, // 11: agentbox.guest.v1.CopyResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
+	22, // 12: agentbox.guest.v1.GlobResponse.entries:type_name -> agentbox.guest.v1.FileInfo
+	34, // 13: agentbox.guest.v1.GlobResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
+	48, // 14: agentbox.guest.v1.SearchResponse.matches:type_name -> agentbox.guest.v1.SearchMatch
+	34, // 15: agentbox.guest.v1.SearchResponse.skipped:type_name -> agentbox.guest.v1.SkippedList
+	51, // 16: agentbox.guest.v1.WatchEvents.events:type_name -> agentbox.guest.v1.WatchEvent
+	1,  // 17: agentbox.guest.v1.WatchEvent.kind:type_name -> agentbox.guest.v1.WatchKind
+	22, // 18: agentbox.guest.v1.WatchEvent.info:type_name -> agentbox.guest.v1.FileInfo
+	3,  // 19: agentbox.guest.v1.ConfigureRequest.config:type_name -> agentbox.guest.v1.GuestConfig
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_agentbox_guest_v1_guest_proto_init() }
@@ -4427,7 +4498,7 @@ func file_agentbox_guest_v1_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentbox_guest_v1_guest_proto_rawDesc), len(file_agentbox_guest_v1_guest_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   60,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -24,6 +24,17 @@ func (s *System) Listen(at netip.AddrPort) (agent.Listener, error) {
 	return l, nil
 }
 
+// ListenAside is Listen: programs have no other port meanwhile.
+func (s *System) ListenAside(at netip.AddrPort) (agent.Listener, error) { return s.Listen(at) }
+
+// Taken reports whether a process waits on the port.
+func (s *System) Taken(at netip.AddrPort) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.ports[at.Port()]
+	return l != nil && l.owner != nil, nil
+}
+
 // agentListener is a port of the agent.
 type agentListener struct {
 	*listener

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"connectrpc.com/connect/v2"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
@@ -57,6 +58,16 @@ func Methods() (all []protoreflect.MethodDescriptor) {
 // Procedure is the path of an rpc.
 func Procedure(m protoreflect.MethodDescriptor) string {
 	return "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
+}
+
+// JSON is a request of an rpc in the form that pages and curl send: with a session's id,
+// if it has one.
+func JSON(m protoreflect.MethodDescriptor, id string) string {
+	request, ok := InSession[m.Name()]
+	if !ok {
+		return "{}"
+	}
+	return protojson.Format(request(id))
 }
 
 // Call sends a request and tells all that was answered: each message, and the error

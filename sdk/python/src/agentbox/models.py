@@ -146,6 +146,8 @@ class Sandbox:
     expires_at: datetime | None
     #: Whose storage it has; ``None``: nobody's.
     tenant_id: str | None
+    #: Whether programs in it find the process API on 127.0.0.1:2024.
+    process_api: bool
 
 
 @dataclass(frozen=True)

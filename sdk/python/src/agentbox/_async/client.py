@@ -94,6 +94,7 @@ class AsyncClient:
         volumes: Sequence[str | Mount] | None = None,
         secrets: Sequence[str] | None = None,
         tenant_id: str | None = None,
+        process_api: bool | None = None,
         keep: bool = False,
         idempotency_key: str | None = None,
     ) -> AsyncBox:
@@ -114,6 +115,8 @@ class AsyncClient:
             ``"name:/path"``, ``"name:/path:ro"`` or :class:`~agentbox.Mount`.
         ``secrets``
             Names of secrets that its requests may have put in.
+        ``process_api``
+            Whether programs in it find the process API on 127.0.0.1:2024.
         ``keep``
             Whether it outlives its ``with`` block.
         """
@@ -138,6 +141,7 @@ class AsyncClient:
             volumes=mounts_of(volumes),
             secrets=secrets,
             tenant_id=tenant_id,
+            process_api=process_api,
         )
         request = post("/sandboxes", body, key=key_of(idempotency_key), patience=None)
         return AsyncBox(self._http, await self._http.record(Sandbox, request), keep=keep)

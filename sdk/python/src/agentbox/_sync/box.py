@@ -175,9 +175,10 @@ class Box:
         ``session`` it runs in that shell, see :attr:`sessions`.
 
         The request has an ``idempotency_key``, so it is done once even if the connection
-        breaks and it is sent again. Of an answer that is sent again at most 64 KiB of output
-        are left, and ``truncated`` tells. An empty key is none: that saves the server some
-        milliseconds, and a broken connection is a :class:`~agentbox.ConnectionFailed`.
+        breaks and it is sent again. Then ``output`` may have all of stdout first; what the
+        server does not have any more of it, ``truncated`` tells. An empty key is none: that
+        saves the server some milliseconds, and a broken connection is a
+        :class:`~agentbox.ConnectionFailed`.
         """
         body = command_of(
             command,
@@ -198,7 +199,18 @@ class Box:
             patience=None if limit is None else limit + self._http.settings.timeout,
             encoding="base64",
         )
-        return self._http.record(ExecResult, request)
+        result = self._http.record(ExecResult, request)
+        if max_output is None and is_cut(result):
+            return self._completed(result)
+        return result
+
+    def _completed(self, result: ExecResult) -> ExecResult:
+        """The result with the output that the server keeps of the command, for an hour."""
+        try:
+            state = self.process(result.exec_id).info()
+        except errors.AgentboxError:
+            return result
+        return state.result or result
 
     def stream(
         self,
@@ -360,6 +372,15 @@ class Box:
     def isolation(self) -> Isolation:
         """What isolates it."""
         return self._http.record(Isolation, get(self._path("isolation")))
+
+
+#: Bytes of an answer that the server gives again.
+MOST_AGAIN = 64 << 10
+
+
+def is_cut(result: ExecResult) -> bool:
+    """Whether output is missing because the answer was given again: by default far more of it is kept."""
+    return (result.truncated.stdout or result.truncated.stderr) and len(result.stdout_bytes) + len(result.stderr_bytes) < MOST_AGAIN
 
 
 def command_of(command: str | Sequence[str], *, stdin: str | bytes | None, **fields: object) -> dict[str, object]:
