@@ -102,6 +102,13 @@ func TestB097_TypeScript(t *testing.T)  { shownInTypeScript(t, "B097") }
 func TestB100_TypeScript(t *testing.T)  { shownInTypeScript(t, "B100") }
 func TestNET18_TypeScript(t *testing.T) { shownInTypeScript(t, "NET-18") }
 
+// TestX13: the TypeScript client as it is, over gRPC-Web, and the example over gRPC.
+func TestX13(t *testing.T) {
+	for _, id := range []string{"C1", "C2"} {
+		t.Run(id, func(t *testing.T) { shownInTypeScript(t, id) })
+	}
+}
+
 func TestB048_TypeScript(t *testing.T) {
 	if !Soak() {
 		t.Skip("it takes a minute and a half: scripts/soak.sh runs it")
