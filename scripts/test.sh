@@ -50,6 +50,9 @@ step "end to end, with the real binary"
 # One package at a time: they measure the machine.
 tests -p 1 -count=1 -timeout 30m $(go list ./internal/e2e/... | grep -v /e2e/compat)
 
+step "recipes for agent frameworks (the first time installs the frameworks)"
+scripts/recipes.sh
+
 step "requests made from the OpenAPI document (the first time installs Schemathesis)"
 scripts/api.sh 1500
 

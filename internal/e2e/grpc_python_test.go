@@ -1,12 +1,19 @@
 package e2e
 
 import (
+	"encoding/hex"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 )
 
 // freePort is a port of this machine that nobody has now.
@@ -30,6 +37,7 @@ func TestC3PythonExample(t *testing.T) {
 	dir := t.TempDir()
 	project := filepath.Join("..", "..", "sdk", "python")
 	python := installPython(t, pythonWheels(t, filepath.Join(project, "pyproject.toml")), project, dir)
+	t.Run("stubs", func(t *testing.T) { stubsAreCurrent(t, python) })
 	t.Run("TLS", func(t *testing.T) { sandboxByTLS(t, python) })
 	program, err := os.ReadFile(filepath.Join(project, "examples", "sandbox_v1", "example.py"))
 	if err != nil {
@@ -76,6 +84,29 @@ $`)
 	keyed := StartDaemon(t, "--grpc-listen", "127.0.0.1:"+port)
 	if got := run("keyed.py", keyed.Key, port); !want.MatchString(got) {
 		t.Errorf("with a key:\n%s", got)
+	}
+}
+
+// stubsAreCurrent holds the stubs of the package against the server's own.
+func stubsAreCurrent(t *testing.T, python string) {
+	out := command(t, "", python, "-c", "from sandbox.v1 import sandbox_pb2; print(sandbox_pb2.DESCRIPTOR.serialized_pb.hex())")
+	raw, err := hex.DecodeString(strings.TrimSpace(out))
+	if err != nil {
+		t.Fatalf("the stubs say %q: %v", out, err)
+	}
+	theirs := new(descriptorpb.FileDescriptorProto)
+	if err := proto.Unmarshal(raw, theirs); err != nil {
+		t.Fatal(err)
+	}
+	ours := protodesc.ToFileDescriptorProto(sandboxv1.File_sandbox_v1_sandbox_proto)
+	for _, m := range ours.GetMessageType() {
+		for _, f := range m.GetField() {
+			f.JsonName = nil // which follows from the name
+		}
+	}
+	ours.Options = nil // Go's package
+	if !proto.Equal(ours, theirs) {
+		t.Error("the stubs in sdk/python are not those of proto/sandbox/v1: make proto")
 	}
 }
 

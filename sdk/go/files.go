@@ -97,7 +97,6 @@ type File struct {
 	c    *Client
 	body io.Closer
 	from io.Reader
-	left int64
 }
 
 // ReadStream begins to read a file. An Offset at or behind its end is ErrOutOfRange.
@@ -115,21 +114,17 @@ func (f *Files) ReadStream(ctx context.Context, path string, o ReadOptions) (*Fi
 		return nil, err
 	}
 	size := resp.ContentLength
-	return &File{size, f.b.c, resp.Body, o.Progress.reader(resp.Body, size), size}, nil
+	return &File{size, f.b.c, resp.Body, o.Progress.reader(resp.Body, size)}, nil
 }
 
 // Read implements io.Reader. A file that was cut on its way is an error, never a shorter
 // file.
 func (f *File) Read(p []byte) (int, error) {
 	n, err := f.from.Read(p)
-	f.left -= int64(n)
-	switch {
-	case err == nil || errors.Is(err, io.EOF) && f.left <= 0:
-		return n, err
-	case errors.Is(err, io.EOF):
-		err = io.ErrUnexpectedEOF
+	if err != nil && !errors.Is(err, io.EOF) { // net/http knows how much there is to be
+		err = f.c.cut(err)
 	}
-	return n, f.c.cut(err)
+	return n, err
 }
 
 // Close lets go of the file.

@@ -193,7 +193,7 @@ func (d *door) handOver(l Listener, c *visitor) {
 
 // pass leads a connection to the program that has the port.
 func (d *door) pass(c *visitor) {
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(d.ctx, dialTimeout)
 	defer cancel()
 	to, err := d.ports.Dial(ctx, ProcessAPIAddr.Port())

@@ -92,19 +92,21 @@ func (e *exec) unblock() {
 	e.mu.Unlock()
 }
 
-// pipeMax is the most that a pipe can hold (fs.pipe-max-size of Linux).
-const pipeMax = 1 << 20
+// restMax is the most that is still to come of a stream when its command has ended:
+// what its pipe can hold (fs.pipe-max-size of Linux), and what the launcher has read of
+// it and could not write before.
+const restMax = 1<<20 + 1<<20
 
-// letGo is unblock with mu held. What is still in the pipe of a command must
-// not push out what a lossless reader has not read.
+// letGo is unblock with mu held. What is still to come of a command must not push out
+// what a lossless reader has not read.
 func (e *exec) letGo() {
 	if e.ended {
 		return
 	}
 	e.ended = true
 	if len(e.readers) > 0 {
-		e.out[stdout].size += pipeMax
-		e.out[stderr].size += pipeMax
+		e.out[stdout].size += restMax
+		e.out[stderr].size += restMax
 	}
 	e.changed.Broadcast()
 }

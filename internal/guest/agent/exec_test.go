@@ -37,6 +37,7 @@ type scriptedProcess struct {
 	stdout, stderr io.Writer
 	once           sync.Once
 	end            chan ExitStatus
+	drained        chan struct{} // nil, or Drain returns when it is closed
 }
 
 func (p *scriptedProcess) exit(st ExitStatus)          { p.once.Do(func() { p.end <- st }) }
@@ -44,7 +45,11 @@ func (p *scriptedProcess) Pid() int                    { return 2 }
 func (p *scriptedProcess) Stdin() io.WriteCloser       { return nil }
 func (p *scriptedProcess) Resize(uint16, uint16) error { return nil }
 func (p *scriptedProcess) Wait() ExitStatus            { return <-p.end }
-func (p *scriptedProcess) Drain()                      {}
+func (p *scriptedProcess) Drain() {
+	if p.drained != nil {
+		<-p.drained
+	}
+}
 func (p *scriptedProcess) Signal(sig int, _ bool) error {
 	p.exit(ExitStatus{Signal: sig})
 	return nil
@@ -261,4 +266,44 @@ func TestLosslessUnderPressure(t *testing.T) {
 		t.Errorf("%d bytes are held", n)
 	}
 	<-e.finished
+}
+
+// TestLosslessAtEnd: what is still to come of a command that ended, from its pipe and
+// from whoever reads that, pushes out nothing that a lossless reader has not read.
+func TestLosslessAtEnd(t *testing.T) {
+	m, start := newScripted(t)
+	defer m.close()
+	const ring, inHand, inPipe = sandbox.MiB, 256 << 10, sandbox.MiB
+	m.configure(&guestv1.GuestConfig{RingSize: ring})
+	e, rd, p := start(&guestv1.ExecRequest{ExecId: "x", Lossless: true})
+	p.drained = make(chan struct{})
+	go func() {
+		_, _ = p.stdout.Write(make([]byte, ring+inHand)) // waits for the reader, until the command has ended
+		_, _ = p.stdout.Write(make([]byte, inPipe))
+		close(p.drained)
+	}()
+	for full := false; !full; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		full = e.out[stdout].end == ring
+		e.mu.Unlock()
+	}
+	p.exit(ExitStatus{})
+	<-p.drained
+	var got int64
+	for more := true; more; {
+		var b []byte
+		b, more = rd.fill(nil, batch)
+		frames := guest.NewFrameReader(bytes.NewReader(b))
+		for typ, payload, err := frames.Next(); err == nil; typ, payload, err = frames.Next() {
+			switch typ {
+			case guest.FrameGap:
+				t.Error("bytes got lost")
+			case guest.FrameStdout:
+				got += int64(len(payload))
+			}
+		}
+	}
+	if got != ring+inHand+inPipe {
+		t.Errorf("%d bytes of %d came", got, ring+inHand+inPipe)
+	}
 }

@@ -110,13 +110,14 @@ func (p *pump) move(fd int) (closed bool) {
 	defer buffers.Put(b)
 	napped := false
 	for {
+		ending := p.ending.Load() // what was read before is none of the rest
 		n, err := unix.Read(fd, *b)
 		switch {
 		case n > 0:
 			napped = false
 			p.flow.add(fd, n)
 			_, _ = p.w.Write((*b)[:n])
-			if p.ending.Load() {
+			if ending {
 				if p.rest += n; p.rest > pipeMax {
 					p.done()
 				}

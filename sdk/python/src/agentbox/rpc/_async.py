@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc
 
-from agentbox import errors
+from agentbox import _signals, errors
 from agentbox.rpc import _session
 from agentbox.rpc._channel import DEFAULT_URL, address, error_of
 from sandbox.v1 import sandbox_pb2 as pb
@@ -126,10 +126,15 @@ class AsyncSandbox(_session.Session):
             self._channel = None
 
     async def __aenter__(self) -> AsyncSandbox:
+        _signals.begin()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
         try:
             await self.destroy()
+        except errors.AgentboxError:
+            if e is None:
+                raise  # else the block's own error says more
         finally:
+            _signals.end()
             await self.close()

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from agentbox import errors
+from agentbox import _signals, errors
 from agentbox.rpc import _session
 from agentbox.rpc._channel import DEFAULT_URL, address, error_of
 from sandbox.v1 import sandbox_pb2 as pb
@@ -25,8 +25,8 @@ class Sandbox(_session.Session):
     ones. ``api_key`` is ``AGENTBOX_API_KEY`` unless it is given; a server with
     ``--no-auth`` needs none.
 
-    Used as a context manager it destroys its session at the end, and closes its
-    connection::
+    Used as a context manager it destroys its session at the end, also after an error,
+    Ctrl-C and SIGTERM, and closes its connection::
 
         with Sandbox() as sandbox:
             sandbox.create()
@@ -127,10 +127,15 @@ class Sandbox(_session.Session):
         self._channel.close()
 
     def __enter__(self) -> Sandbox:
+        _signals.begin()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
         try:
             self.destroy()
+        except errors.AgentboxError:
+            if e is None:
+                raise  # else the block's own error says more
         finally:
+            _signals.end()
             self.close()
