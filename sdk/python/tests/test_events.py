@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
@@ -123,3 +124,21 @@ def test_split_length(text: str) -> None:
         assert data[: n - cut].decode() == text[: len(data[: n - cut].decode())]
         assert cut < 4
     assert split_length(b"\xff") == 0 and split_length(b"a\x80") == 0 and split_length(b"") == 0
+
+
+def test_garbage_needs_no_lock(server: str) -> None:
+    """A stream that nobody reads any more may be collected while its thread holds the lock of the connections."""
+    with agentbox.Client() as client, client.create(memory="160m") as box:
+        pool = client._http._client._transport._pool  # type: ignore[attr-defined]
+        for open_one in (lambda: iter(box.stream("echo x; sleep 60")), box.follow_events, lambda: box.process("none").output()):
+            holder: list[object] = [open_one()]
+            try:
+                next(holder[0])  # type: ignore[call-overload]
+            except agentbox.NotFound:
+                pass
+            holder.append(holder)  # only the collector finds it
+            del holder
+            with pool._optional_thread_lock:
+                gc.collect()
+        assert box.exec("echo fine").ok
+        assert not client._http._dropped

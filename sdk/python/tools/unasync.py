@@ -25,6 +25,7 @@ RULES = [
     (r"\baiter_bytes\b", "iter_bytes"),
     (r"\bAsync([A-Z]\w*)", r"\1"),
     (r"\bseveral tasks\b", "several threads"),
+    (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\b_aio\b", "_blocking"),
     (r"\b_async\b", "_sync"),
     (r"\basynchronous\b", "blocking"),

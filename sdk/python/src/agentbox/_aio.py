@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import IO, Any, Protocol
 
+import httpx
 import websockets
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 
 from agentbox import errors
 from agentbox._local import CHUNK, Progress, Source, pieces
-from agentbox._wire import CONNECT, Settings
+from agentbox._wire import CONNECT, Settings, transport_error
 from agentbox._ws import MOST_MESSAGE, closed_error, open_error, uri
 
 sleep = asyncio.sleep
@@ -62,6 +64,35 @@ async def _pieces(source: Source | AsyncIterable[bytes]) -> AsyncIterator[bytes]
     else:
         for piece in source:
             yield piece
+
+
+#: Answers whose reader is gone; the event loop sees to them itself.
+Dropped = deque[tuple[httpx.Response, AsyncIterator[bytes]]]
+
+
+class Body:
+    """The bytes of an answer, in pieces."""
+
+    def __init__(self, response: httpx.Response, dropped: Dropped) -> None:
+        self._response = response
+        self._pieces = response.aiter_bytes()
+
+    def __aiter__(self) -> Body:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await self._pieces.__anext__()
+        except StopAsyncIteration:
+            await self.close()
+            raise
+        except (httpx.TransportError, httpx.DecodingError) as e:
+            await self.close()
+            raise transport_error(e) from e
+
+    async def close(self) -> None:
+        """Closes it, also twice."""
+        await self._response.aclose()
 
 
 class Socket:

@@ -9,15 +9,18 @@ import contextlib
 import socket
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import IO, Any, Protocol
 
+import httpx
 import websockets
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
 from agentbox import errors
 from agentbox._local import CHUNK, Progress, Source, pieces
-from agentbox._wire import CONNECT, Settings
+from agentbox._wire import CONNECT, Settings, transport_error
 from agentbox._ws import MOST_MESSAGE, closed_error, open_error, uri
 
 sleep = time.sleep
@@ -48,6 +51,43 @@ def chunks(source: Source, report: Progress | None, total: int | None) -> Iterat
             report(done, total)
     if report and not done:
         report(0, total)
+
+
+#: Answers whose reader is gone, with their iterators.
+Dropped = deque[tuple[httpx.Response, Iterator[bytes]]]
+
+
+class Body:
+    """The bytes of an answer, in pieces.
+
+    One that is dropped before its end is put into ``dropped``, and not closed then:
+    garbage is collected at any moment, also while this thread holds the lock of the
+    connections, which closing needs.
+    """
+
+    def __init__(self, response: httpx.Response, dropped: Dropped) -> None:
+        self._response = response
+        self._pieces = response.iter_bytes()
+        self._end = weakref.finalize(self, dropped.append, (response, self._pieces))
+        self._end.atexit = False
+
+    def __iter__(self) -> Body:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            return next(self._pieces)
+        except StopIteration:
+            self.close()
+            raise
+        except (httpx.TransportError, httpx.DecodingError) as e:
+            self.close()
+            raise transport_error(e) from e
+
+    def close(self) -> None:
+        """Closes it, also twice."""
+        if self._end.detach():
+            self._response.close()
 
 
 class Socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, TypeVar
 
@@ -34,15 +35,24 @@ class AsyncHTTP:
             base_url=settings.base + prefix, transport=transport, headers=settings.headers, trust_env=False
         )
 
+        self._dropped: _aio.Dropped = deque()
+
     async def close(self) -> None:
         """Closes the connections."""
+        await self._let_go()
         await self._client.aclose()
+
+    async def _let_go(self) -> None:
+        """Closes answers whose reader is gone."""
+        while self._dropped:
+            response, _ = self._dropped.popleft()
+            await response.aclose()
 
     async def call(self, request: Request) -> Any:
         """The JSON of an answer; ``None`` if it has none."""
         response = await self.open(request)
         async with contextlib.aclosing(response):
-            body = await _read(response)
+            body = await self._read(response)
         if not body:
             return None
         try:
@@ -67,28 +77,28 @@ class AsyncHTTP:
     async def download(self, request: Request, report: Any = None) -> AsyncIterator[bytes]:
         """The bytes of an answer, in pieces."""
         response = await self.open(request)
-        async with contextlib.aclosing(response):
-            length = response.headers.get("content-length")
-            total = int(length) if length and "content-encoding" not in response.headers else None
-            done = 0
+        length = response.headers.get("content-length")
+        total = int(length) if length and "content-encoding" not in response.headers else None
+        done = 0
+        if report:
+            report(0, total)
+        async for piece in _aio.Body(response, self._dropped):
+            done += len(piece)
+            yield piece
             if report:
-                report(0, total)
-            async for piece in _pieces(response):
-                done += len(piece)
-                yield piece
-                if report:
-                    report(done, total)
+                report(done, total)
 
     async def events(self, request: Request) -> AsyncIterator[ServerEvent]:
         """The events of an answer, until it ends. An event ``error`` is raised."""
         response = await self.open(_eventful(request))
-        async for event in read_events(response):
+        async for event in self.read_events(response):
             if event.name == "error":
                 raise stream_error(event)
             yield event
 
     async def open(self, request: Request) -> httpx.Response:
         """An answer that is no error, whose body is still to be read and closed."""
+        await self._let_go()
         tries = Tries(self.settings.retries)
         while True:
             try:
@@ -98,6 +108,23 @@ class AsyncHTTP:
                 if wait is None:
                     raise
             await _aio.sleep(wait)
+
+    async def read_events(self, response: httpx.Response) -> AsyncGenerator[ServerEvent, None]:
+        """The events of an answer, until it ends or breaks."""
+        decoder = Decoder()
+        async for piece in _aio.Body(response, self._dropped):
+            for event in decoder.feed(piece):
+                yield event
+
+    async def _read(self, response: httpx.Response, most: int | None = None) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for piece in _aio.Body(response, self._dropped):
+            parts.append(piece)
+            size += len(piece)
+            if most is not None and size > most:
+                break
+        return b"".join(parts)
 
     async def open_events(self, request: Request) -> httpx.Response:
         """An answer that is a stream of events."""
@@ -127,7 +154,7 @@ class AsyncHTTP:
         if response.is_success:
             return response
         async with contextlib.aclosing(response):
-            body = await _read(response, MOST_PROBLEM)
+            body = await self._read(response, MOST_PROBLEM)
         raise error_of(response.status_code, response.headers, body)
 
     async def socket(self, path: str, params: dict[str, Any]) -> _aio.Socket:
@@ -141,31 +168,3 @@ def _eventful(request: Request) -> Request:
     return Request(
         request.method, request.path, request.params, headers, request.json, patience=SILENCE, repeatable=request.repeatable
     )
-
-
-async def read_events(response: httpx.Response) -> AsyncGenerator[ServerEvent, None]:
-    """The events of an answer, until it ends or breaks."""
-    decoder = Decoder()
-    async with contextlib.aclosing(response):
-        async for piece in _pieces(response):
-            for event in decoder.feed(piece):
-                yield event
-
-
-async def _pieces(response: httpx.Response) -> AsyncIterator[bytes]:
-    try:
-        async for piece in response.aiter_bytes():
-            yield piece
-    except (httpx.TransportError, httpx.DecodingError) as e:
-        raise transport_error(e) from e
-
-
-async def _read(response: httpx.Response, most: int | None = None) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for piece in _pieces(response):
-        parts.append(piece)
-        size += len(piece)
-        if most is not None and size > most:
-            break
-    return b"".join(parts)

@@ -10,7 +10,7 @@ from types import TracebackType
 import httpx
 
 from agentbox import _aio, errors
-from agentbox._async.http import AsyncHTTP, read_events
+from agentbox._async.http import AsyncHTTP
 from agentbox._events import Follow
 from agentbox._local import Progress, Source
 from agentbox._wire import SILENCE, Duration, Request, get, path_of, post, seconds
@@ -35,7 +35,7 @@ class AsyncStream:
         self._follow = follow
         self._resumable = resumable
         self._response = response
-        self._source = read_events(response)
+        self._source = http.read_events(response)
         self._ready: list[StreamEvent] = []
         self._events = self._run()
 
@@ -109,7 +109,7 @@ class AsyncStream:
                 raise broken
             await self._response.aclose()
             self._response = await self._resume(broken)
-            self._source = read_events(self._response)
+            self._source = self._http.read_events(self._response)
 
     async def _resume(self, broken: errors.Unavailable) -> httpx.Response:
         """Follows the command again, from where the stream broke."""

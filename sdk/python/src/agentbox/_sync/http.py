@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -35,15 +36,24 @@ class HTTP:
             base_url=settings.base + prefix, transport=transport, headers=settings.headers, trust_env=False
         )
 
+        self._dropped: _blocking.Dropped = deque()
+
     def close(self) -> None:
         """Closes the connections."""
+        self._let_go()
         self._client.close()
+
+    def _let_go(self) -> None:
+        """Closes answers whose reader is gone."""
+        while self._dropped:
+            response, _ = self._dropped.popleft()
+            response.close()
 
     def call(self, request: Request) -> Any:
         """The JSON of an answer; ``None`` if it has none."""
         response = self.open(request)
         with contextlib.closing(response):
-            body = _read(response)
+            body = self._read(response)
         if not body:
             return None
         try:
@@ -68,28 +78,28 @@ class HTTP:
     def download(self, request: Request, report: Any = None) -> Iterator[bytes]:
         """The bytes of an answer, in pieces."""
         response = self.open(request)
-        with contextlib.closing(response):
-            length = response.headers.get("content-length")
-            total = int(length) if length and "content-encoding" not in response.headers else None
-            done = 0
+        length = response.headers.get("content-length")
+        total = int(length) if length and "content-encoding" not in response.headers else None
+        done = 0
+        if report:
+            report(0, total)
+        for piece in _blocking.Body(response, self._dropped):
+            done += len(piece)
+            yield piece
             if report:
-                report(0, total)
-            for piece in _pieces(response):
-                done += len(piece)
-                yield piece
-                if report:
-                    report(done, total)
+                report(done, total)
 
     def events(self, request: Request) -> Iterator[ServerEvent]:
         """The events of an answer, until it ends. An event ``error`` is raised."""
         response = self.open(_eventful(request))
-        for event in read_events(response):
+        for event in self.read_events(response):
             if event.name == "error":
                 raise stream_error(event)
             yield event
 
     def open(self, request: Request) -> httpx.Response:
         """An answer that is no error, whose body is still to be read and closed."""
+        self._let_go()
         tries = Tries(self.settings.retries)
         while True:
             try:
@@ -99,6 +109,23 @@ class HTTP:
                 if wait is None:
                     raise
             _blocking.sleep(wait)
+
+    def read_events(self, response: httpx.Response) -> Generator[ServerEvent, None, None]:
+        """The events of an answer, until it ends or breaks."""
+        decoder = Decoder()
+        for piece in _blocking.Body(response, self._dropped):
+            for event in decoder.feed(piece):
+                yield event
+
+    def _read(self, response: httpx.Response, most: int | None = None) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        for piece in _blocking.Body(response, self._dropped):
+            parts.append(piece)
+            size += len(piece)
+            if most is not None and size > most:
+                break
+        return b"".join(parts)
 
     def open_events(self, request: Request) -> httpx.Response:
         """An answer that is a stream of events."""
@@ -128,7 +155,7 @@ class HTTP:
         if response.is_success:
             return response
         with contextlib.closing(response):
-            body = _read(response, MOST_PROBLEM)
+            body = self._read(response, MOST_PROBLEM)
         raise error_of(response.status_code, response.headers, body)
 
     def socket(self, path: str, params: dict[str, Any]) -> _blocking.Socket:
@@ -142,31 +169,3 @@ def _eventful(request: Request) -> Request:
     return Request(
         request.method, request.path, request.params, headers, request.json, patience=SILENCE, repeatable=request.repeatable
     )
-
-
-def read_events(response: httpx.Response) -> Generator[ServerEvent, None, None]:
-    """The events of an answer, until it ends or breaks."""
-    decoder = Decoder()
-    with contextlib.closing(response):
-        for piece in _pieces(response):
-            for event in decoder.feed(piece):
-                yield event
-
-
-def _pieces(response: httpx.Response) -> Iterator[bytes]:
-    try:
-        for piece in response.iter_bytes():
-            yield piece
-    except (httpx.TransportError, httpx.DecodingError) as e:
-        raise transport_error(e) from e
-
-
-def _read(response: httpx.Response, most: int | None = None) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    for piece in _pieces(response):
-        parts.append(piece)
-        size += len(piece)
-        if most is not None and size > most:
-            break
-    return b"".join(parts)

@@ -11,7 +11,7 @@ from types import TracebackType
 import httpx
 
 from agentbox import _blocking, errors
-from agentbox._sync.http import HTTP, read_events
+from agentbox._sync.http import HTTP
 from agentbox._events import Follow
 from agentbox._local import Progress, Source
 from agentbox._wire import SILENCE, Duration, Request, get, path_of, post, seconds
@@ -36,7 +36,7 @@ class Stream:
         self._follow = follow
         self._resumable = resumable
         self._response = response
-        self._source = read_events(response)
+        self._source = http.read_events(response)
         self._ready: list[StreamEvent] = []
         self._events = self._run()
 
@@ -110,7 +110,7 @@ class Stream:
                 raise broken
             self._response.close()
             self._response = self._resume(broken)
-            self._source = read_events(self._response)
+            self._source = self._http.read_events(self._response)
 
     def _resume(self, broken: errors.Unavailable) -> httpx.Response:
         """Follows the command again, from where the stream broke."""
