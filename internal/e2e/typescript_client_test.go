@@ -238,7 +238,7 @@ func once(t *testing.T, path string, fill func(dir string)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir) // it was moved, or the next one has another name
+	defer os.RemoveAll(dir) // if it was not moved
 	fill(dir)
 	if err := os.Rename(dir, path); err != nil && !errors.Is(err, os.ErrExist) { // somebody else was faster
 		t.Fatal(err)

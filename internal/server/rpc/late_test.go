@@ -32,7 +32,7 @@ func (mute) StartExec(context.Context, sandbox.Caller, string, sandbox.Command, 
 
 // TestAgentsThatDoNotAnswer are told of in the words that clients match on.
 func TestAgentsThatDoNotAnswer(t *testing.T) {
-	w := start(t, func(_ *server.Options, p *rpc.Parts) { p.Sandboxes = mute{p.Sandboxes.(*manager.Manager)} }) //nolint:errcheck,forcetypeassert // start's own
+	w := start(t, func(_ *server.Options, p *rpc.Parts) { p.Sandboxes = mute{p.Sandboxes.(*manager.Manager)} }) //nolint:forcetypeassert // start's own
 	c := w.client(w.acme)
 	_, err := c.CreateSession(t.Context(), &sandboxv1.CreateSessionRequest{})
 	if connect.CodeOf(err) != connect.CodeUnavailable || err.Error() != "unavailable: process_api did not become ready within 30.0s" {
