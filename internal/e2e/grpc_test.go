@@ -49,13 +49,21 @@ var protocols = map[string][]connecthttp.Option{
 // GRPC is a client with the same key at the same daemon.
 func (c *Client) GRPC() *rpcs { return c.RPC("gRPC") }
 
-// RPC is one of a protocol. Only gRPC needs HTTP/2.
-func (c *Client) RPC(protocol string) *rpcs {
+// RPC is one of a protocol.
+func (c *Client) RPC(protocol string) *rpcs { return c.rpc(protocol, connecthttp.WithReadMaxBytes(0)) }
+
+// stock takes messages of at most 4 MiB, as most clients do.
+func (c *Client) stock(protocol string) *rpcs {
+	return c.rpc(protocol, connecthttp.WithReadMaxBytes(4<<20))
+}
+
+// rpc is a client of a protocol. Only gRPC needs HTTP/2.
+func (c *Client) rpc(protocol string, more ...connecthttp.Option) *rpcs {
 	t := &http.Transport{Protocols: new(http.Protocols)}
 	t.Protocols.SetUnencryptedHTTP2(protocol == "gRPC")
 	t.Protocols.SetHTTP1(protocol != "gRPC")
 	c.t.Cleanup(t.CloseIdleConnections)
-	client := connect.NewClient(connecthttp.NewTransport(withKey{t, c.Key}, c.d.URL, append(protocols[protocol], connecthttp.WithReadMaxBytes(0))...))
+	client := connect.NewClient(connecthttp.NewTransport(withKey{t, c.Key}, c.d.URL, slices.Concat(protocols[protocol], more)...))
 	return &rpcs{SandboxServiceClient: sandboxv1connect.NewSandboxServiceClient(client), raw: client, t: c.t}
 }
 

@@ -3,6 +3,7 @@ package agentbox_test
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -178,6 +179,14 @@ func TestBackground(t *testing.T) {
 	}
 	if _, err := p.Copy(ctx, agentbox.Position{Stdout: 600}, nil, nil); !errors.Is(err, agentbox.ErrOutOfRange) {
 		t.Errorf("an offset that is not there is %v", err)
+	}
+	bytes, err := p.Output(ctx, agentbox.Stdout, 3, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bytes.Close()
+	if text, err := io.ReadAll(bytes); err != nil || string(text) != "lo\ntyped\n" {
+		t.Errorf("%q %v", text, err)
 	}
 	all, err := agentbox.Collect(b.Processes(ctx))
 	if err != nil || len(all) != 1 || all[0].ExecID != p.ID() {

@@ -180,6 +180,13 @@ func TestNetwork(t *testing.T) {
 	if n, err = b.Network.Get(ctx); err != nil || n.Mode != "none" || n.Resolver == nil {
 		t.Errorf("%+v %v", n, err)
 	}
+	c := connect(t)
+	if _, err := agentbox.Collect(c.NetworkRequests(ctx)); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Decide(ctx, b.ID(), "none", true); !errors.Is(err, agentbox.ErrNotFound) {
+		t.Errorf("a request that is not there is %v", err)
+	}
 	if _, err := agentbox.Collect(b.Network.Log(ctx, b.Info().CreatedAt)); err != nil {
 		t.Error(err)
 	}

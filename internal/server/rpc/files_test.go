@@ -206,7 +206,7 @@ func TestFS17_CutUpload(t *testing.T) {
 		t.Helper()
 		for begin := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
 			if time.Since(begin) > 20*time.Second {
-				t.Fatalf("%s: there are %q", what, files())
+				t.Fatalf("%s: there are %.300q", what, files())
 			}
 		}
 	}
