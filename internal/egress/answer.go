@@ -118,7 +118,7 @@ func (x *exchange) copyBody(resp *http.Response, chunked bool) error {
 			return err
 		}
 		switch {
-		case err == io.EOF:
+		case err == io.EOF: //nolint:errorlint // a wrapped one is no end
 			return x.endBody(resp, to, chunked)
 		case err != nil:
 			return err

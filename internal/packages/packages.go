@@ -70,8 +70,9 @@ var tools = []Tool{
 }
 
 // archive has the endings, before extras and versions too, by which pip and npm
-// take a text for a file in the directory where they run.
-var archive = regexp.MustCompile(`(?i)\.(whl|zip|tar|tgz|tbz|txz|tlz|tar\.(gz|bz2|xz|lz|lzma))([@\[].*)?\z`)
+// take a text for a file in the directory where they run; npm takes any character for the
+// one between tar and gz.
+var archive = regexp.MustCompile(`(?i)\.(whl|zip|tar|tgz|tbz|txz|tlz|tar.(gz|bz2|xz|lz|lzma))([@\[].*)?\z`)
 
 func preset(name string) []string {
 	hosts, _ := policy.Preset(name)

@@ -133,7 +133,7 @@ func testSearchLimits(g *guest) {
 		g.Errorf("got %+v", r)
 	}
 	g.write("/tmp/sl/wide", strings.Repeat(strings.Repeat("w", 3000)+"\n", 5000), client.WriteOptions{})
-	r = g.search("/tmp/sl/wide", "w$", client.SearchOptions{Limit: 10_000, MaxLine: 4096})
+	r = g.search("/tmp/sl/wide", "w$", client.SearchOptions{Limit: 10_000, MaxLine: 4096, Timeout: 30 * time.Second})
 	if len(r.Matches) < 1000 || len(r.Matches) == 5000 || r.Truncated != client.TruncatedSize {
 		g.Errorf("%d matches, %q", len(r.Matches), r.Truncated)
 	}

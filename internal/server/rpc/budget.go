@@ -120,12 +120,3 @@ func (h *held) end() {
 		h.of.leave(h.owner)
 	}
 }
-
-type heldKey struct{}
-
-// settled tells the call that ctx belongs to how large its message is.
-func settled(ctx context.Context, size int) {
-	if h, ok := ctx.Value(heldKey{}).(*held); ok {
-		h.settle(int64(size))
-	}
-}

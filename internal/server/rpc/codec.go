@@ -43,7 +43,7 @@ func (c codec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) error 
 	if !ok || !is {
 		return c.BinaryCodec.UnmarshalRead(ctx, src, msg)
 	}
-	settled(ctx, whole.Len())
+	callOf(ctx).settle(int64(whole.Len()))
 	if part, ok := m.(*sandboxv1.UploadFileRequest); ok {
 		return readPart(whole, part)
 	}
@@ -80,7 +80,7 @@ type jsonCodec struct{ *connectproto.JSONCodec }
 // UnmarshalRead implements connect.Codec.
 func (c jsonCodec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) error {
 	if whole, ok := src.(*bytes.Buffer); ok {
-		settled(ctx, whole.Len())
+		callOf(ctx).settle(int64(whole.Len()))
 		switch msg.(type) {
 		case *sandboxv1.CreateSessionRequest, *sandboxv1.PipInstallRequest:
 			if whole.Len() > maxCall {

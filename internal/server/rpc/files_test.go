@@ -3,9 +3,11 @@ package rpc_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -299,4 +301,72 @@ func TestTransfersAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestPartsOfAllForms: a part is read whatever stands before and behind its data, and one
+// that is cut off is no file.
+func TestPartsOfAllForms(t *testing.T) {
+	w := start(t)
+	c := w.client(w.acme)
+	id := w.session(c).GetSessionId()
+	field := func(n byte, s string) string {
+		return string(binary.AppendUvarint([]byte{n<<3 | 2}, uint64(len(s)))) + s
+	}
+	framed := func(m string) string {
+		return string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(m)))) + m
+	}
+	large, long := strings.Repeat("L", 300_000), strings.Repeat("p", 5_000)
+	upload := func(path, body string) string {
+		t.Helper()
+		first := framed(field(1, id) + field(2, path) + field(4, "first "))
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+sandboxv1connect.SandboxServiceUploadFileProcedure, strings.NewReader(first+body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Content-Type", "application/grpc-web+proto")
+		a, err := keyed{&http.Transport{DisableKeepAlives: true}, w.acme}.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Body.Close()
+		all, err := io.ReadAll(a.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, trailers, _ := strings.Cut(string(all), "grpc-status: ")
+		code, _, _ := strings.Cut(trailers, "\r")
+		return code + a.Header.Get("Grpc-Status")
+	}
+	for name, m := range map[string]struct{ body, want string }{
+		"nothing":                {"", ""},
+		"data alone":             {framed(field(4, "a")) + framed(field(4, large)), "a" + large},
+		"no data":                {framed("") + framed(field(4, "")) + framed(field(1, id)) + framed(field(4, "b")), "b"},
+		"fields before":          {framed(field(1, id)+field(2, "x")+field(3, "w")+field(4, large)) + framed(field(4, "c")), large + "c"},
+		"a long field before":    {framed(field(2, long)+field(4, "d")) + framed(field(4, "e")), "de"},
+		"fields behind":          {framed(field(4, "f")+field(2, "x")) + framed(field(4, large)+field(2, long)), "f" + large},
+		"data twice":             {framed(field(4, "g") + field(4, "h")), "h"},
+		"a field of later times": {framed(field(15, "x")+field(4, "i")) + framed("\x28\x01"+field(4, "j")), "ij"},
+	} {
+		if got := upload(name, m.body); got != "0" {
+			t.Errorf("%s: it ended with %q", name, got)
+		}
+		got, failure := w.read(c, id, name)
+		if want := "first " + m.want; got != want {
+			t.Errorf("%s: it has %d bytes, %.50q, not %d, %s", name, len(got), got, len(want), failure)
+		}
+	}
+	for name, body := range map[string]string{
+		"cut in the data":      framed(field(4, large))[:100_000],
+		"cut in the envelope":  framed(field(4, large)) + "\x00\x00",
+		"cut before the data":  framed(field(2, long) + field(4, "x"))[:1_000],
+		"longer than it says":  framed(field(4, "x"))[:5] + "\x22\x7fx",
+		"no field where it is": framed("\xff\xff\xff"),
+	} {
+		if got := upload("cut", body); got == "0" {
+			t.Errorf("%s: it is taken", name)
+		}
+		if got, failure := w.read(c, id, "cut"); failure != "File not found" {
+			t.Errorf("%s: there are %d bytes, %s", name, len(got), failure)
+		}
+	}
 }

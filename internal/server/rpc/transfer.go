@@ -2,10 +2,13 @@ package rpc
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
+	"net/http"
 
 	"connectrpc.com/connect/v2"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"agentbox/internal/audit"
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
@@ -29,7 +32,7 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 		return nil, connect.NewError(connect.CodeInvalidArgument, wording.InvalidMode)
 	}
 	path := wording.Absolute(first.GetPath())
-	from := &uploaded{stream: stream, part: first, rest: first.GetData()}
+	from := &uploaded{stream: stream, body: callOf(ctx).body, part: first, rest: first.GetData()}
 	err = s.inFiles(ctx, first.GetSessionId(), fileOp{audit.FileWrite, "upload", path}, func(in *client.Session) error {
 		return in.WriteFile(ctx, path, from, writeOptions(appending))
 	})
@@ -44,33 +47,60 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 	return &sandboxv1.UploadFileResponse{Size: from.n}, nil
 }
 
-// uploaded is the data of a stream's messages.
+// uploaded is the data of a stream's messages: of the first one, and of those that can't be
+// read directly, as connect gives it, of others as it comes.
 type uploaded struct {
 	stream sandboxv1connect.SandboxServiceUploadFileServerStream
+	body   *enveloped // nil: nothing can
 	part   *sandboxv1.UploadFileRequest
 	rest   []byte // of its data
+	direct int64  // bytes of a message's data that come from body
 	n      int64
 	err    error // why there are no more
 }
 
 // Read implements io.Reader.
-func (u *uploaded) Read(p []byte) (int, error) {
-	for len(u.rest) == 0 {
-		release(u.part)
-		m, err := u.stream.Receive()
-		if errors.Is(err, io.EOF) {
+func (u *uploaded) Read(p []byte) (n int, err error) {
+	for len(u.rest) == 0 && u.direct == 0 {
+		if err := u.next(); errors.Is(err, io.EOF) {
 			return 0, io.EOF
-		}
-		if err != nil {
+		} else if err != nil {
 			u.err = err
 			return 0, err
 		}
+	}
+	if u.direct == 0 {
+		n = copy(p, u.rest)
+		u.rest = u.rest[n:]
+	} else {
+		n, err = u.body.r.Read(p[:min(int64(len(p)), u.direct)])
+		u.direct -= int64(n)
+	}
+	u.n += int64(n)
+	if u.direct > 0 && errors.Is(err, io.EOF) {
+		err = connect.NewError(connect.CodeInvalidArgument, "the message did not come whole")
+	}
+	if err == nil || u.direct == 0 && errors.Is(err, io.EOF) {
+		return n, nil // an end is found again
+	}
+	u.err = err
+	return n, err
+}
+
+// next begins the next message.
+func (u *uploaded) next() error {
+	release(u.part)
+	if u.body != nil {
+		if size, ok := u.body.part(); ok {
+			u.direct = size
+			return nil
+		}
+	}
+	m, err := u.stream.Receive()
+	if err == nil {
 		u.part, u.rest = m, m.GetData()
 	}
-	n := copy(p, u.rest)
-	u.rest = u.rest[n:]
-	u.n += int64(n)
-	return n, nil
+	return err
 }
 
 // DownloadFile reads a file of any size.
@@ -82,8 +112,7 @@ func (s *service) DownloadFile(ctx context.Context, q *sandboxv1.DownloadFileReq
 			return err
 		}
 		defer f.Close()
-		_, err = io.CopyBuffer(downloading{stream}, struct{ io.Reader }{f}, make([]byte, downloadChunk))
-		return err
+		return download(stream, callOf(ctx), f)
 	})
 	if err != nil {
 		return fileStatus(ctx, err, path)
@@ -91,19 +120,56 @@ func (s *service) DownloadFile(ctx context.Context, q *sandboxv1.DownloadFileReq
 	return nil
 }
 
-// downloadChunk is how much of a file one message has, in bytes.
-const downloadChunk = 256 << 10
+const (
+	// downloadChunk is how much of a file one message has, in bytes.
+	downloadChunk = 256 << 10
+	// downloadHead is what stands before it: the envelope, the field's tag and its length.
+	downloadHead = envelope + 1 + 3
+)
 
-type downloading struct {
-	stream sandboxv1connect.SandboxServiceDownloadFileServerStream
+// download sends a file: the first message by connect, with all that belongs to an answer,
+// the rest as frames with the file's bytes where they are.
+func download(stream sandboxv1connect.SandboxServiceDownloadFileServerStream, c *call, f io.Reader) error {
+	frame := make([]byte, downloadHead+downloadChunk)
+	data := frame[downloadHead:]
+	for first := true; ; {
+		n, err := f.Read(data)
+		switch {
+		case n == 0:
+		case first || c.answer == nil:
+			if err := stream.Send(&sandboxv1.DownloadFileResponse{Data: data[:n]}); err != nil {
+				return err
+			}
+			first = false
+		default:
+			if err := sendFrame(c.answer, frame, n); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
-// Write implements io.Writer.
-func (d downloading) Write(p []byte) (int, error) {
-	if err := d.stream.Send(&sandboxv1.DownloadFileResponse{Data: p}); err != nil {
-		return 0, err
+// sendFrame sends a message with the n bytes of data that stand in frame behind room for
+// what comes before them.
+func sendFrame(w http.ResponseWriter, frame []byte, n int) error {
+	field := protowire.AppendVarint(protowire.AppendTag(nil, partField, protowire.BytesType), uint64(n))
+	head := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(field)+n))
+	head = append(head, field...)
+	frame = frame[downloadHead-len(head) : downloadHead+n]
+	copy(frame, head)
+	if _, err := w.Write(frame); err != nil {
+		return connect.NewError(connect.CodeCanceled, "the client takes no more").WithCause(err)
 	}
-	return len(p), nil
+	if n == downloadChunk {
+		return nil // more comes at once
+	}
+	return http.NewResponseController(w).Flush()
 }
 
 // fileStatus is an error about a file as a status.

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"io"
@@ -9,23 +10,47 @@ import (
 	"strings"
 
 	"connectrpc.com/connect/v2"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"agentbox/internal/server"
 )
+
+// call is what handlers and codecs know of the request that they serve.
+type call struct {
+	*held
+	// body and answer are the bytes below the messages; nil: messages are no binary ones
+	// in frames.
+	body   *enveloped
+	answer http.ResponseWriter
+}
+
+type callKey struct{}
+
+func callOf(ctx context.Context) *call {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c
+	}
+	return &call{held: &held{}} // of nobody's request
+}
 
 // weigh lets a call's messages be read as far as the budget has room for them. It is
 // behind the gate: of who has no key nothing is read.
 func (b *budget) weigh(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := &held{of: b, owner: server.Caller(r.Context()).Owner}
-		defer h.end()
-		ctx := context.WithValue(r.Context(), heldKey{}, h)
-		s := scale{held: h, ctx: ctx, answer: w, packed: r.Header.Get("Content-Encoding") != "", grpc: r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")}
+		c := &call{held: &held{of: b, owner: server.Caller(r.Context()).Owner}}
+		defer c.end()
+		ctx := context.WithValue(r.Context(), callKey{}, c)
+		kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+		s := scale{held: c.held, ctx: ctx, answer: w, packed: r.Header.Get("Content-Encoding") != "", grpc: r.ProtoMajor == 2 && strings.HasPrefix(kind, "application/grpc")}
 		r = r.WithContext(ctx)
-		if isPlain(r.Header) {
+		if isPlain(kind) {
 			r.Body = &plain{ReadCloser: r.Body, scale: s, length: r.ContentLength}
 		} else {
-			r.Body = &enveloped{ReadCloser: r.Body, scale: s}
+			e := &enveloped{ReadCloser: r.Body, r: bufio.NewReaderSize(r.Body, ahead), scale: s}
+			r.Body = e
+			if !strings.HasSuffix(kind, "json") {
+				c.body, c.answer = e, w
+			}
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -33,8 +58,7 @@ func (b *budget) weigh(next http.Handler) http.Handler {
 
 // isPlain reports whether a body is one message and nothing else, as Connect's unary calls
 // have it.
-func isPlain(h http.Header) bool {
-	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+func isPlain(kind string) bool {
 	return !strings.HasPrefix(kind, "application/grpc") && !strings.HasPrefix(kind, "application/connect+")
 }
 
@@ -73,14 +97,20 @@ func (s *scale) weigh(size int64, packed bool) {
 // enveloped is a body in which a byte of flags and the size, 4 bytes, stand before each
 // message.
 type enveloped struct {
-	io.ReadCloser
+	io.ReadCloser // to be closed
+	r             *bufio.Reader
 	scale
-	head [5]byte
+	head [envelope]byte
 	have int   // bytes of head
 	left int64 // bytes of the message
 }
 
-const flagPacked = 1
+const (
+	envelope   = 5
+	flagPacked = 1
+	// ahead is what may be looked at before it is read: envelopes and small fields.
+	ahead = 4 << 10
+)
 
 // Read implements io.Reader.
 func (e *enveloped) Read(p []byte) (n int, err error) {
@@ -88,13 +118,13 @@ func (e *enveloped) Read(p []byte) (n int, err error) {
 	case e.err != nil:
 		return 0, e.err
 	case e.left > 0:
-		n, err = e.ReadCloser.Read(p[:min(int64(len(p)), e.left)])
+		n, err = e.r.Read(p[:min(int64(len(p)), e.left)])
 		e.left -= int64(n)
 		return n, err
 	}
-	n, err = e.ReadCloser.Read(p[:min(len(p), len(e.head)-e.have)])
+	n, err = e.r.Read(p[:min(len(p), envelope-e.have)])
 	e.have += copy(e.head[e.have:], p[:n])
-	if e.have == len(e.head) {
+	if e.have == envelope {
 		e.have, e.left = 0, int64(binary.BigEndian.Uint32(e.head[1:]))
 		if e.left <= maxMessage { // else it is refused
 			e.weigh(e.left, e.head[0]&flagPacked != 0)
@@ -102,6 +132,44 @@ func (e *enveloped) Read(p []byte) (n int, err error) {
 	}
 	return n, err
 }
+
+// part looks at the next message. If it is a part of a file, not packed, and its data the
+// last thing in it, the data is left to be read from r: nothing needs to hold it. Else the
+// message is not touched.
+func (e *enveloped) part() (size int64, ok bool) {
+	if e.left > 0 || e.have > 0 || e.err != nil {
+		return 0, false
+	}
+	head, err := e.r.Peek(envelope)
+	if err != nil || head[0] != 0 {
+		return 0, false
+	}
+	end := envelope + int64(binary.BigEndian.Uint32(head[1:]))
+	b, err := e.r.Peek(int(min(end, maxFields)))
+	if err != nil || end > envelope+maxMessage {
+		return 0, false
+	}
+	for at := envelope; at < len(b); {
+		number, kind, tag := protowire.ConsumeTag(b[at:])
+		if tag < 0 || kind != protowire.BytesType {
+			return 0, false
+		}
+		length, n := protowire.ConsumeVarint(b[at+tag:])
+		if n < 0 || length > maxMessage {
+			return 0, false
+		}
+		at += tag + n
+		if number == dataField && int64(at)+int64(length) == end {
+			_, err := e.r.Discard(at)
+			return int64(length), err == nil
+		}
+		at += int(length)
+	}
+	return 0, false
+}
+
+// maxFields is how far into a message the data is looked for, in bytes.
+const maxFields = 512
 
 // plain is a body that is one message.
 type plain struct {

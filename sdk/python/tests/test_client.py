@@ -178,6 +178,14 @@ def test_keys(client: agentbox.Client, name: str) -> None:
         list(other.list())
 
 
+def test_keys_are_not_shown(client: agentbox.Client) -> None:
+    c = agentbox.Client("http://127.0.0.1:9", "abx_secret")
+    assert "abx_secret" not in repr(c) + repr(vars(c)) + repr(c._http.settings)
+    from agentbox._wire import post
+
+    assert "hidden" not in repr(post("/secrets", {"value": "hidden"}))
+
+
 def test_service(client: agentbox.Client, box: agentbox.Box) -> None:
     assert client.version().api == "v1"
     small = next(i for i in client.images.list() if i.name == "small")

@@ -91,6 +91,14 @@ def test_b081_fields_that_lack() -> None:
             blocking([b'event: start\ndata: {"exec_id":"e1"}\n\nevent: stdout\ndata: ' + text + b"\n\n"])
 
 
+def test_stream_lets_go_of_its_connection() -> None:
+    with agentbox.Client("http://server", transport=server([CANNED, b": more\n\n"])) as c:
+        for leave in (list, lambda s: s.wait(), lambda s: s.close(), lambda s: s.__exit__(None, None, None)):
+            stream = c.get("x").stream("true")
+            leave(stream)  # type: ignore[operator]
+            assert stream._response.is_closed
+
+
 def test_error_event() -> None:
     begin = b'event: start\ndata: {"exec_id":"e1"}\n\n'
     with pytest.raises(agentbox.SandboxGone, match="gone") as e:

@@ -33,6 +33,9 @@ MOST_PATIENCE = 10.0
 #: Bytes of an error that are read.
 MOST_PROBLEM = 1 << 20
 
+#: Lists come in pages of the most that servers give.
+PAGE: Mapping[str, Any] = {"limit": 1000}
+
 Duration = float | timedelta
 Size = int | str
 
@@ -42,7 +45,7 @@ class Settings:
     """Where the server is, and how it is talked to."""
 
     base: str
-    key: str
+    key: str = field(repr=False)
     timeout: float
     retries: int
     reconnect: float
@@ -110,7 +113,7 @@ class Request:
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     #: Sent as JSON unless it is ``None``.
-    json: Any = None
+    json: Any = field(default=None, repr=False)  # may have secrets
     #: Makes the body, for each try anew.
     body: Callable[[], Any] | None = None
     #: Seconds that the answer may take; ``None``: as long as what it waits for takes. Default: the client's.

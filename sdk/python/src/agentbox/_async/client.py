@@ -7,10 +7,24 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from agentbox._async.box import PAGE, AsyncBox
+from agentbox._async.box import AsyncBox
 from agentbox._async.http import AsyncHTTP
 from agentbox._async.manage import AsyncImages, AsyncKeys, AsyncSecrets, AsyncVolumes
-from agentbox._wire import Duration, NetworkWish, Size, get, given, key_of, mounts_of, network_of, path_of, ports_of, post, settings
+from agentbox._wire import (
+    PAGE,
+    Duration,
+    NetworkWish,
+    Size,
+    get,
+    given,
+    key_of,
+    mounts_of,
+    network_of,
+    path_of,
+    ports_of,
+    post,
+    settings,
+)
 from agentbox.models import AuditRecord, Mount, NetworkState, OnIdle, OwnedNetworkRequest, PublishedPort, Sandbox, Version
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, TypeVar
 
 import httpx
@@ -54,7 +54,7 @@ class AsyncHTTP:
         """The record that an answer has."""
         return decode(kind, await self.call(request))
 
-    async def records(self, kind: type[T], path: str, params: dict[str, Any]) -> AsyncIterator[T]:
+    async def records(self, kind: type[T], path: str, params: Mapping[str, Any]) -> AsyncIterator[T]:
         """All records of a list, page after page."""
         while True:
             page = await self.call(get(path, **params))

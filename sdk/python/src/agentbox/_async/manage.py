@@ -7,10 +7,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from agentbox._async.files import GZIP, TAR, archive_headers, upload
 from agentbox._async.http import AsyncHTTP
 from agentbox._local import Progress, Source
-from agentbox._wire import Request, Size, get, given, key_of, path_of, post
+from agentbox._wire import PAGE, Request, Size, get, given, key_of, path_of, post
 from agentbox.models import Image, Key, NewKey, Secret, Volume
-
-PAGE = {"limit": 1000}
 
 
 class AsyncVolumes:

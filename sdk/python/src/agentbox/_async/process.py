@@ -94,13 +94,14 @@ class AsyncStream:
                 for event in self._ready:
                     yield event
                 self._ready = []
-                if self.result is not None:
-                    return
                 async for server_event in self._source:
                     for event in self._follow.take(server_event):
                         yield event
                     if self.result is not None:
-                        return
+                        break
+                if self.result is not None:
+                    await self._response.aclose()
+                    return
                 broken: errors.Unavailable = errors.ConnectionFailed("the stream ended before the command")
             except errors.Unavailable as e:
                 broken = e

@@ -8,10 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from agentbox._sync.box import PAGE, Box
+from agentbox._sync.box import Box
 from agentbox._sync.http import HTTP
 from agentbox._sync.manage import Images, Keys, Secrets, Volumes
-from agentbox._wire import Duration, NetworkWish, Size, get, given, key_of, mounts_of, network_of, path_of, ports_of, post, settings
+from agentbox._wire import (
+    PAGE,
+    Duration,
+    NetworkWish,
+    Size,
+    get,
+    given,
+    key_of,
+    mounts_of,
+    network_of,
+    path_of,
+    ports_of,
+    post,
+    settings,
+)
 from agentbox.models import AuditRecord, Mount, NetworkState, OnIdle, OwnedNetworkRequest, PublishedPort, Sandbox, Version
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, TypeVar
 
 import httpx
@@ -55,7 +55,7 @@ class HTTP:
         """The record that an answer has."""
         return decode(kind, self.call(request))
 
-    def records(self, kind: type[T], path: str, params: dict[str, Any]) -> Iterator[T]:
+    def records(self, kind: type[T], path: str, params: Mapping[str, Any]) -> Iterator[T]:
         """All records of a list, page after page."""
         while True:
             page = self.call(get(path, **params))

@@ -8,10 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from agentbox._sync.files import GZIP, TAR, archive_headers, upload
 from agentbox._sync.http import HTTP
 from agentbox._local import Progress, Source
-from agentbox._wire import Request, Size, get, given, key_of, path_of, post
+from agentbox._wire import PAGE, Request, Size, get, given, key_of, path_of, post
 from agentbox.models import Image, Key, NewKey, Secret, Volume
-
-PAGE = {"limit": 1000}
 
 
 class Volumes:

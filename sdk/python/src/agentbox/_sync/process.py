@@ -95,13 +95,14 @@ class Stream:
                 for event in self._ready:
                     yield event
                 self._ready = []
-                if self.result is not None:
-                    return
                 for server_event in self._source:
                     for event in self._follow.take(server_event):
                         yield event
                     if self.result is not None:
-                        return
+                        break
+                if self.result is not None:
+                    self._response.close()
+                    return
                 broken: errors.Unavailable = errors.ConnectionFailed("the stream ended before the command")
             except errors.Unavailable as e:
                 broken = e
