@@ -378,7 +378,7 @@ func TestG21Idle(t *testing.T) {
 }
 
 // TestG22TenantStorage: what one session of a tenant writes the next one has; another
-// tenant's has not.
+// tenant's has not, nor has that of another owner.
 func TestG22TenantStorage(t *testing.T) {
 	t.Parallel()
 	d := StartDaemon(t, "--storage", DataDir(t)+"/tenants")
@@ -394,6 +394,8 @@ func TestG22TenantStorage(t *testing.T) {
 	c.want(first, "", "echo kept >f; echo out >/mnt/user-data/outputs/o")
 	c.want(second, "kept\nout\n", "cat f /mnt/user-data/outputs/o")
 	c.want(other, "", "ls; ls /mnt/user-data/outputs")
+	stranger := d.Tenant("stranger").GRPC() // whose tenants are its own, whatever they are called (TEN-09)
+	stranger.want(stranger.session(&sandboxv1.CreateSessionRequest{TenantId: new("acme")}).GetSessionId(), "", "ls; ls /mnt/user-data/outputs")
 	if sb := c.session(&sandboxv1.CreateSessionRequest{TenantId: new("a.b-c_d")}); sb.GetTenantId() != "a.b-c_d" {
 		t.Errorf("a tenant of every kind of character: %v", sb)
 	}
