@@ -84,7 +84,7 @@ func Call(ctx context.Context, c *connect.Client, m protoreflect.MethodDescripto
 	if err != nil {
 		return err.Error()
 	}
-	defer s.Close() //nolint:errcheck // what was answered says it
+	defer func() { _ = s.Close() }() // what was answered says it
 	err = s.Send(q)
 	if err == nil || errors.Is(err, io.EOF) { // the answer says why
 		err = s.CloseSend()
