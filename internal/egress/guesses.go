@@ -11,9 +11,9 @@ const (
 	// guessed is how many bytes of a text are no chance: what begins with fewer, and
 	// is none, is no guess.
 	guessed = 6
-	// maxGuessed is of how many lengths the beginnings of a text may be that were
+	// maxGuessed is of how many lengths the beginnings of a value may be that were
 	// none of it: more than are common to it and to others of its kind, such as
-	// tokens of one maker. Of a short text it is a part, but minGuessed at least.
+	// tokens of one maker. Of a short value it is a part, but minGuessed at least.
 	minGuessed, maxGuessed, guessedPart = 2, 16, 4
 )
 
@@ -21,7 +21,7 @@ const (
 // what it guesses. What begins like a hidden text is held back until it is known
 // whether it is one, and that can be seen. So a guess that is good for one byte more
 // is told from the others, each in its turn; of how many lengths there were is how
-// many bytes of the text are known by now. Any number of goroutines may use it. Nil
+// many bytes of the value are known by now, in whichever of its forms. Any number of goroutines may use it. Nil
 // bounds nothing.
 type guesses struct {
 	over atomic.Bool
@@ -29,36 +29,36 @@ type guesses struct {
 	seed maphash.Seed
 
 	mu   sync.Mutex
-	seen map[uint64][]int32 // by the id of the text: lengths of what was guessed
+	seen map[uint64][]int // by the id of the value: lengths of what was guessed of it
 }
 
 func newGuesses() *guesses {
-	return &guesses{seed: maphash.MakeSeed(), seen: map[uint64][]int32{}}
+	return &guesses{seed: maphash.MakeSeed(), seen: map[uint64][]int{}}
 }
 
 // tooMany reports whether nothing of the hosts of secrets is to be shown any more.
 func (g *guesses) tooMany() bool { return g != nil && g.over.Load() }
 
-// id stands for a text, which is not kept.
-func (g *guesses) id(text string) uint64 {
+// id stands for a value, which is not kept.
+func (g *guesses) id(value string) uint64 {
 	if g == nil {
 		return 0
 	}
-	return maphash.String(g.seed, text)
+	return maphash.String(g.seed, value)
 }
 
-// note counts a beginning of n bytes of a text that has size bytes.
-func (g *guesses) note(id uint64, size int, n int32) {
+// note counts a beginning of n bytes of a value.
+func (g *guesses) note(v valueOf, n int) {
 	if g == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if slices.Contains(g.seen[id], n) {
+	if slices.Contains(g.seen[v.id], n) {
 		return
 	}
-	g.seen[id] = append(g.seen[id], n)
-	if len(g.seen[id]) > max(minGuessed, min(maxGuessed, size/guessedPart)) {
+	g.seen[v.id] = append(g.seen[v.id], n)
+	if len(g.seen[v.id]) > max(minGuessed, min(maxGuessed, v.size/guessedPart)) {
 		g.over.Store(true)
 	}
 }

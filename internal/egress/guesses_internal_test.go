@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ func found(text string, known int, g *guesses) string {
 		before := got
 		for _, c := range "abcdefghijklmnopqrstuvwxyz0123456789-" {
 			try := got + string(c)
-			s := newScrubber([]string{text}, g)
+			s := newScrubber(each([]string{text}), g)
 			// A good last byte makes stars of it all.
 			if out := string(s.next([]byte(try))); len(out) < len(try) || len(try) == len(text) && strings.HasSuffix(out, "*") {
 				got = try
@@ -41,13 +42,40 @@ func TestGuesses(t *testing.T) {
 	}
 }
 
+// TestGuessesInAllForms: what is found of a value in one form counts for the others,
+// which begin where it ended.
+func TestGuessesInAllForms(t *testing.T) {
+	const value = "q8w7e6r5t4y3u2i1o0p9a8s7d6f5g4h3j2k1"
+	encoded := base64.RawStdEncoding.EncodeToString([]byte(value))
+	few := max(minGuessed, min(maxGuessed, len(value)/guessedPart))
+	for name, hide := range map[string][]Hidden{"one value": {{value, encoded}}, "two": {{value}, {encoded}}} {
+		g := newGuesses()
+		miss := func(text string, n int) {
+			s := newScrubber(hide, g)
+			s.next([]byte(text[:n] + "!"))
+			s.rest()
+		}
+		for n := range few {
+			miss(value, guessed+n)
+			miss(encoded, (guessed+n)*len(encoded)/len(value)+1) // tells nothing new
+		}
+		if name == "one value" && g.tooMany() {
+			t.Error("the same bytes count twice")
+		}
+		miss(encoded, (guessed+few+1)*len(encoded)/len(value)+1)
+		if over := name == "one value"; g.tooMany() != over {
+			t.Errorf("%s: it goes on in base64: %v", name, g.tooMany())
+		}
+	}
+}
+
 // TestGuessesOfNobody: what many texts have in common with one of their kind, again
 // and again, is no guessing; nor is what is read of it in one piece.
 func TestGuessesOfNobody(t *testing.T) {
 	const text = "sk-live-q8w7e6r5t4y3u2i1o0p9"
 	g := newGuesses()
 	for i := range 10_000 {
-		s := newScrubber([]string{text}, g)
+		s := newScrubber(each([]string{text}), g)
 		in := fmt.Sprintf("keys look like sk-live-%d or sk-liver or sk-livq, and yours is %s.", i, text)
 		if got := string(s.next([]byte(in))) + string(s.rest()); got != strings.ReplaceAll(in, text, strings.Repeat("*", len(text))) {
 			t.Fatalf("%q", got)

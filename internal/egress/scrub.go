@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 
 	"agentbox/internal/pump"
@@ -15,13 +14,19 @@ import (
 // stream in parts of any size. A nil scrubber changes nothing.
 type scrubber struct {
 	texts    []string
-	ids      []uint64 // of the texts, by guesses
+	values   []valueOf // of each text
 	guesses  *guesses
 	search   *search
 	readings []*reading
 	held     []byte // the end of what came, which may be the beginning of a text
 	pos      int64  // where in the stream it begins
 	out      []byte
+}
+
+// valueOf is the value that a text is a form of.
+type valueOf struct {
+	id   uint64 // by guesses
+	size int
 }
 
 const (
@@ -37,17 +42,22 @@ const (
 )
 
 // newScrubber is nil if there is nothing to hide.
-func newScrubber(texts []string, g *guesses) *scrubber {
-	texts = slices.DeleteFunc(slices.Clone(texts), func(t string) bool { return t == "" })
-	if len(texts) == 0 {
+func newScrubber(hide []Hidden, g *guesses) *scrubber {
+	s := &scrubber{guesses: g}
+	for _, forms := range hide {
+		for _, text := range forms {
+			if text != "" {
+				s.texts = append(s.texts, text)
+				s.values = append(s.values, valueOf{g.id(forms[0]), len(forms[0])})
+			}
+		}
+	}
+	if len(s.texts) == 0 {
 		return nil
 	}
-	s := &scrubber{texts: texts, guesses: g, search: newSearch(texts)}
-	for _, t := range texts {
-		s.ids = append(s.ids, g.id(t))
-	}
+	s.search = newSearch(s.texts)
 	for i := range spellings {
-		if sp := &spellings[i]; sp.useful(texts) {
+		if sp := &spellings[i]; sp.useful(s.texts) {
 			s.readings = append(s.readings, newReading(s, sp))
 		}
 	}
@@ -89,7 +99,8 @@ func (s *scrubber) take(p []byte) (end int64) {
 // missed notes that the beginning of a text was not followed by the rest of it.
 func (s *scrubber) missed(n *searchNode) {
 	if n.depth >= guessed && n.match == 0 {
-		s.guesses.note(s.ids[n.text], len(s.texts[n.text]), n.depth)
+		v := s.values[n.text]
+		s.guesses.note(v, int(n.depth)*v.size/len(s.texts[n.text]))
 	}
 }
 

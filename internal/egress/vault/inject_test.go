@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -78,7 +79,7 @@ func TestHideIsBounded(t *testing.T) {
 	}
 	s, _ := r.sandbox("acme", names[:2]...)
 	hide, err := r.Inject(s, target(t, "a.example"), nil)
-	if size := len(strings.Join(hide, "")); err != nil || size > 6*vault.MaxTogether {
+	if size := len(strings.Join(slices.Concat(hide...), "")); err != nil || size > 6*vault.MaxTogether {
 		t.Errorf("%d bytes, %v", size, err)
 	}
 	s, _ = r.sandbox("acme", names...)
@@ -93,13 +94,13 @@ func TestHide(t *testing.T) {
 	r.set("acme", newSecret("KEY", value, "a.example"))
 	s, uses := r.sandbox("acme", "KEY")
 	hide, err := r.Inject(s, target(t, "a.example"), http.Header{"Authorization": {uses[0].Placeholder}})
-	if err != nil || !slices.Contains(hide, value) {
+	if err != nil || len(hide) != 1 || hide[0][0] != value {
 		t.Fatalf("%q, %v", hide, err)
 	}
 	for _, before := range []string{"", "Bearer ", "u:", "<>", "?"} {
 		for _, after := range []string{"", "\n", "?>", "}}}"} {
 			encoded := base64.StdEncoding.EncodeToString([]byte(before + value + after))
-			for _, h := range hide {
+			for _, h := range hide[0] {
 				encoded = strings.ReplaceAll(encoded, h, "")
 			}
 			// What is left are characters that have bits of its neighbours, too.
@@ -111,7 +112,7 @@ func TestHide(t *testing.T) {
 	}
 	// The host may remember it from elsewhere.
 	for _, h := range []http.Header{{"Authorization": {"nothing"}}, nil} {
-		if again, err := r.Inject(s, target(t, "a.example:80"), h); err != nil || !slices.Equal(again, hide) {
+		if again, err := r.Inject(s, target(t, "a.example:80"), h); err != nil || !reflect.DeepEqual(again, hide) {
 			t.Errorf("with %v are hidden %q, %v", h, again, err)
 		}
 	}
