@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"io"
 	"maps"
+	"mime"
 	"net/http"
 	"strings"
 
@@ -40,7 +41,7 @@ func (b *budget) weigh(next http.Handler) http.Handler {
 		c := &call{held: &held{of: b, owner: server.Caller(r.Context()).Owner}}
 		defer c.end()
 		ctx := context.WithValue(r.Context(), callKey{}, c)
-		kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+		kind := kindOf(r.Header)
 		s := scale{held: c.held, ctx: ctx, answer: w, packed: r.Header.Get("Content-Encoding") != "", grpc: r.ProtoMajor == 2 && strings.HasPrefix(kind, "application/grpc")}
 		r = r.WithContext(ctx)
 		if isPlain(kind) {
@@ -54,6 +55,16 @@ func (b *budget) weigh(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// kindOf is the type of a body as connect reads it, whose handlers are chosen by it: in
+// small letters, without spaces and parameters.
+func kindOf(h http.Header) string {
+	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil {
+		return h.Get("Content-Type")
+	}
+	return kind
 }
 
 // isPlain reports whether a body is one message and nothing else, as Connect's unary calls
