@@ -142,7 +142,7 @@ func (a *Agent) accept(h *guestv1.Hello, r *guestv1.HelloReply) {
 		a.opt.Hello(h)
 	}
 	room := guest.MaxHello - 64<<10
-	for _, e := range a.execs.list() {
+	for _, e := range a.execs.forHost() {
 		i := e.info()
 		if room -= proto.Size(i) + 8; room < 0 {
 			break

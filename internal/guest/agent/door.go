@@ -75,12 +75,14 @@ func (d *door) listen() {
 	if d.taken() {
 		return
 	}
+	// Whoever asks whether the port is held waits for the answer: a connection could be
+	// made as soon as the socket listens.
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	l, err := d.loopback.ListenAside(ProcessAPIAddr)
 	if err != nil {
 		return // such as a program that shares with nobody
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.ctx.Err() != nil {
 		_ = l.Close()
 		return

@@ -237,10 +237,11 @@ func (m *execs) rest() {
 	}
 }
 
+// get gives a command to the host.
 func (m *execs) get(id string) (*exec, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.byID[id]; e != nil {
+	if e := m.byID[id]; e != nil && !e.passing {
 		return e, nil
 	}
 	return nil, notFound(id)
@@ -248,6 +249,11 @@ func (m *execs) get(id string) (*exec, error) {
 
 func notFound(id string) error {
 	return guest.Errorf(errdefs.ErrNotFound, "there is no exec %s", strings.ToValidUTF8(id, "\uFFFD"))
+}
+
+// forHost are the execs that the host may know of, oldest first.
+func (m *execs) forHost() []*exec {
+	return slices.DeleteFunc(m.list(), func(e *exec) bool { return e.passing })
 }
 
 // list returns all execs, oldest first.

@@ -31,6 +31,18 @@ func TestPassingCommandsPushOutNoResult(t *testing.T) {
 	}
 	run("host", false)
 	held := m.held.Load()
+	inside, rd, err := m.begin(&guestv1.ExecRequest{ExecId: passingID(), Argv: [][]byte{[]byte("x")}}, true, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := <-l.started
+	if _, err := m.get(inside.id); err == nil || len(m.forHost()) != 1 || len(m.list()) != 2 {
+		t.Errorf("while it runs the host has %d commands and finds it: %v", len(m.forHost()), err)
+	}
+	p.exit(ExitStatus{})
+	<-inside.finished
+	rd.detach(false)
+	m.discard(inside)
 	for range keepExecs + 10 {
 		m.discard(run(passingID(), true))
 	}

@@ -214,6 +214,10 @@ func (s *ports) dial(ctx context.Context, r *http.Request) (PortConn, error) {
 	if !s.holds(uint16(port)) {
 		c, err = s.ports.Dial(ctx, uint16(port))
 	}
+	if err == nil && s.holds(uint16(port)) { // since then
+		abort(c)
+		err = syscall.ECONNREFUSED
+	}
 	if err == nil {
 		return c, nil
 	}

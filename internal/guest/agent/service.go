@@ -63,7 +63,7 @@ const maxList = 8 << 20
 func (s *session) listExecs(context.Context, *guestv1.ListExecsRequest) (*guestv1.ListExecsResponse, error) {
 	a := new(guestv1.ListExecsResponse)
 	room := maxList
-	for _, e := range s.agent.execs.list() {
+	for _, e := range s.agent.execs.forHost() {
 		i := e.info()
 		if room -= proto.Size(i) + 8; room < 0 {
 			break
