@@ -23,15 +23,17 @@ func (m *Manager) transition(ctx context.Context, b *box, to sandbox.State, why 
 	ended := to == sandbox.Stopped || to == sandbox.Failed
 	if ended {
 		rec.Stopped = wall()
+		// Before it is seen to have ended: by the time of an end before, or of none, the
+		// sweep would take it at once.
+		b.mu.Lock()
+		b.stopped = now()
+		b.mu.Unlock()
 	}
 	if change != nil {
 		change(&rec)
 	}
 	err := m.save(ctx, b, rec, m.event(rec, sandbox.EventState))
 	if err == nil && ended {
-		b.mu.Lock()
-		b.stopped = now()
-		b.mu.Unlock()
 		m.nudge()
 	}
 	return err
