@@ -135,6 +135,16 @@ def test_transfers_are_not_held(box: agentbox.Box, tmp_path: Path) -> None:
     box.files.remove("big2")
 
 
+def test_what_is_read_is_bounded(box: agentbox.Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox can make a file of any size."""
+    monkeypatch.setattr("agentbox._sync.files.MOST_READ", 1000)
+    box.exec("truncate -s 1000 most; truncate -s 1001 more")
+    assert len(box.files.read("most")) == len(box.files.read("more", length=1000)) == 1000
+    for read in (box.files.read, box.files.read_text):
+        with pytest.raises(agentbox.TooLarge, match="more has more than 1000 bytes"):
+            read("more")
+
+
 def test_download_is_whole_or_not_there(box: agentbox.Box, tmp_path: Path) -> None:
     target = tmp_path / "f"
     target.write_text("before")

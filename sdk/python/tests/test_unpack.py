@@ -97,3 +97,25 @@ def test_there_and_back(tree: Path, tmp_path: Path) -> None:
         unpack(packed, tmp_path / "again")
     assert sorted(str(p.relative_to(tmp_path / "again")) for p in (tmp_path / "again").rglob("*")) == ["d", "d/f", "d/l", "name\nof é"]
     assert (tmp_path / "again/d/l").readlink() == Path("f")
+
+
+def test_what_has_holes_is_left_out(tree: Path) -> None:
+    """A small archive must not fill the disk."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("huge")
+        info.pax_headers = {"GNU.sparse.map": f"{40 << 20},0", "GNU.sparse.size": str(40 << 20), "GNU.sparse.numblocks": "1"}
+        tar.addfile(info)
+    for a in (io.BytesIO(out.getvalue()), archive(("f", tarfile.REGTYPE, ""))):
+        unpack(a, tree)
+    assert [p.name for p in tree.iterdir()] == ["f"]
+
+
+def test_odd_values(tree: Path) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("late")
+        info.pax_headers = {"mtime": "1e300"}
+        tar.addfile(info)
+    unpack(io.BytesIO(out.getvalue()), tree)
+    assert (tree / "late").exists()

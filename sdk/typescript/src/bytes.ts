@@ -22,6 +22,26 @@ export async function* chunksOf(stream: ReadableStream<Uint8Array>): AsyncGenera
   }
 }
 
+/** A whole stream; undefined: it has more than so many bytes. */
+export async function joined(stream: ReadableStream<Uint8Array>, most: number): Promise<Uint8Array | undefined> {
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const part of chunksOf(stream)) {
+    size += part.byteLength;
+    if (size > most) {
+      return undefined;
+    }
+    parts.push(part);
+  }
+  const whole = new Uint8Array(size);
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.byteLength;
+  }
+  return whole;
+}
+
 /** Passes a stream on and tells how far it is. */
 export function counted(stream: ReadableStream<Uint8Array>, total: number | undefined, progress: Progress | undefined): ReadableStream<Uint8Array> {
   if (!progress) {

@@ -1,8 +1,11 @@
-import { bodyOf, counted, type Data, type Progress } from "./bytes.js";
-import { InvalidArgument, NotFound, SandboxGone } from "./errors.js";
+import { bodyOf, counted, type Data, joined, type Progress } from "./bytes.js";
+import { InvalidArgument, NotFound, SandboxGone, TooLarge } from "./errors.js";
 import { type Call, type Http, Pages, type Query, segment } from "./http.js";
 import { fromApi } from "./names.js";
 import type { Copied, FileInfo, FoundFiles, FoundLines } from "./types.js";
+
+/** How many bytes of a file read() keeps in memory. */
+const mostRead = 256 << 20;
 
 /** Whose rights hold. */
 export interface AsUser {
@@ -76,10 +79,14 @@ export class Files {
     this.base = `/sandboxes/${segment(box)}/files`;
   }
 
-  /** The bytes of a file. */
+  /** The bytes of a file, which has at most 256 MiB: a sandbox can have one of any size. */
   async read(path: string, options: ReadOptions = {}): Promise<Uint8Array> {
     const stream = await this.readStream(path, options);
-    return this.http.reading(async () => new Uint8Array(await new Response(stream).arrayBuffer()), this.readCall(path, options));
+    const bytes = await this.http.reading(() => joined(stream, mostRead), this.readCall(path, options));
+    if (!bytes) {
+      throw new TooLarge(`${path} has more than ${mostRead} bytes: use readStream`, { code: "too_large", field: "path" });
+    }
+    return bytes;
   }
 
   /** The text of a file. One that is not UTF-8 is an error: nothing in it is replaced. */

@@ -76,6 +76,8 @@ describe("the native client", keyed.needed, () => {
     assert.deepEqual(await box.files.read("image.png", { offset: 1, length: 3 }), png.slice(1, 4));
     assert.deepEqual(await box.files.read("image.png", { length: 0 }), new Uint8Array());
     await assert.rejects(box.files.readText("image.png"), { name: "InvalidArgument", code: "not_text" });
+    await box.exec("truncate -s 300M huge"); // a sandbox can have a file of any size
+    await assert.rejects(box.files.read("huge"), { name: "TooLarge", code: "too_large" });
     await box.files.write("text", "\uFEFFü\n");
     assert.equal(await box.files.readText("text"), "\uFEFFü\n");
     const { stdout } = await box.exec("cat image.png", { encoding: "bytes" });

@@ -18,19 +18,24 @@ from typing import IO
 
 logger = logging.getLogger(__name__)
 
+#: The latest time that a file gets, in seconds: some file systems have no later one.
+LATEST = 1 << 33
+
 
 def unpack(archive: IO[bytes], into: Path) -> None:
     """Writes the files of a tar into a directory, which is made if it is missing.
 
     Raises ``tarfile.TarError`` for an archive that is none, or that has a name that
-    leads out or through a link. Links that lead out of the tree, and special files,
-    are left out, which is logged.
+    leads out or through a link. Links that lead out of the tree, special files, and
+    files with holes, whose size an archive can make up, are left out, which is logged.
     """
     into.mkdir(parents=True, exist_ok=True)
     directories: list[tuple[Path, int]] = []
     links: list[tuple[Path, str]] = []
     with tarfile.open(fileobj=archive, mode="r|") as tar:
         for entry in tar:
+            if "\0" in entry.name + entry.linkname:
+                raise tarfile.TarError(f"the archive has a name that is none: {entry.name!r}")
             name = posixpath.normpath(entry.name)
             if posixpath.isabs(name) or name.split("/", 1)[0] == "..":
                 raise tarfile.TarError(f"the archive has a name that leads out: {entry.name!r}")
@@ -40,17 +45,18 @@ def unpack(archive: IO[bytes], into: Path) -> None:
             if entry.isdir():
                 _directory(target)
                 directories.append((target, entry.mode))
-            elif entry.isreg():
+            elif entry.isreg() and not entry.issparse():
                 with _created(target, entry.mode) as file, _content(tar, entry) as data:
                     shutil.copyfileobj(data, file)
-                os.utime(target, (entry.mtime, entry.mtime))
+                when = min(max(entry.mtime, 0), LATEST)
+                os.utime(target, (when, when))
             elif entry.issym() and _stays(name, entry.linkname):
                 links.append((target, entry.linkname))
             elif entry.islnk() and _stays("", entry.linkname):
                 source = posixpath.normpath(entry.linkname)
                 _copy(_parents(into, source) / posixpath.basename(source), target)
             else:
-                logger.warning("left out %s: it is no file, or leads out of the tree", entry.name)
+                logger.warning("left out %s: it is no file, has holes, or leads out of the tree", entry.name)
     for target, link in links:  # last, so that nothing is written through one
         _removed(target)
         target.symlink_to(link)

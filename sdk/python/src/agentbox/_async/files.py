@@ -19,6 +19,22 @@ TAR = "application/x-tar"
 GZIP = "application/gzip"
 
 
+#: How many bytes of a file ``read`` keeps in memory.
+MOST_READ = 256 << 20
+
+
+async def whole(path: str, pieces: AsyncIterator[bytes]) -> bytes:
+    """All of a file, unless that is too much."""
+    kept: list[bytes] = []
+    size = 0
+    async for piece in pieces:
+        size += len(piece)
+        if size > MOST_READ:
+            raise errors.TooLarge(f"{path} has more than {MOST_READ} bytes: use read_stream or download", field="path")
+        kept.append(piece)
+    return b"".join(kept)
+
+
 class AsyncFiles:
     """The files of a sandbox; relative paths begin at its directory.
 
@@ -34,8 +50,12 @@ class AsyncFiles:
         return path_of("sandboxes", self._box, "files", *parts)
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None) -> bytes:
-        """The bytes of a file, or of a part of it. A part behind its end is :class:`~agentbox.OutOfRange`."""
-        return b"".join([piece async for piece in self.read_stream(path, offset=offset, length=length, user=user)])
+        """The bytes of a file, or of a part of it. A part behind its end is :class:`~agentbox.OutOfRange`.
+
+        More than 256 MiB are :class:`~agentbox.TooLarge`, since a sandbox can have a file
+        of any size: ``read_stream`` and ``download`` hold little of it.
+        """
+        return await whole(path, self.read_stream(path, offset=offset, length=length, user=user))
 
     async def read_text(self, path: str, *, encoding: str = "utf-8", user: str | None = None) -> str:
         """A file as text. What is not in the encoding is a UnicodeDecodeError, never left out."""

@@ -28,6 +28,7 @@ import httpx
 from agentbox import errors
 from agentbox._async.box import AsyncBox
 from agentbox._async.client import AsyncClient
+from agentbox._async.files import whole
 from agentbox._wire import Request, get, path_of, post
 
 logger = logging.getLogger(__name__)
@@ -88,9 +89,9 @@ class AgentSandboxClient:
         await self._http.call(Request("POST", where, {"path": directory}, kind, body=form.read))
 
     async def download_file(self, container_id: str, path: str) -> bytes:
-        """Reads a file of the workspace, and of nothing else."""
+        """Reads a file of the workspace, and of nothing else. It has at most 256 MiB."""
         where = path_of("sandboxes", container_id, "files", "download")
-        return b"".join([piece async for piece in self._http.download(get(where, path=path))])
+        return await whole(path, self._http.download(get(where, path=path)))
 
     async def close(self) -> None:
         """Closes the connections."""
