@@ -17,8 +17,10 @@ rm -rf "$dist" "$work"
 mkdir -p "$dist" "$work"
 say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
 
-# A version of Debian's begins with a digit; one that is none sorts before all that are.
+# A version of Debian's begins with a digit; one that is none sorts before all that are,
+# and what comes before a release (1.0.0-rc1) before it.
 debversion=${VERSION#v}
+debversion=${debversion/-rc/\~rc}
 [[ $debversion == [0-9]*.* ]] || debversion=0~$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).$debversion
 debversion=${debversion//-/+}
 

@@ -52,8 +52,8 @@
 //
 // # Frames
 //
-// A frame is a type (1 byte), a length (4 bytes, big-endian, at most MaxFrame)
-// and that many bytes; see the Frame constants.
+// A frame is a type (1 byte), a length (4 bytes, big-endian, at most MaxFrame, of data
+// of a connection MaxData) and that many bytes; see the Frame constants.
 //
 // # Trust
 //
