@@ -89,6 +89,8 @@ var routes = map[string]struct {
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Also of a body that nobody wants: the server reads it before it answers.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 	route, ok := routes[r.URL.Path]
 	switch {
 	case fromPage(r):

@@ -166,6 +166,46 @@ func TestSilenceIsFilled(t *testing.T) {
 	})
 }
 
+// TestUnwantedBodies: who announces a body that nobody wants, and sends none, is not
+// waited for for ever.
+func TestUnwantedBodies(t *testing.T) {
+	for _, head := range []string{"POST /nowhere", "GET /exec", "POST /health"} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := New(newToy(), Options{}).Server()
+			conns := make(pipes, 1)
+			served := make(chan error, 1)
+			go func() { served <- srv.Serve(conns) }()
+			here, there := net.Pipe()
+			conns <- there
+			began := time.Now()
+			if _, err := io.WriteString(here, head+" HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, here) // an answer may come or not
+			if took := time.Since(began); took > 2*bodyTime {
+				t.Errorf("%s: the connection ended after %v", head, took)
+			}
+			close(conns)
+			<-served
+			_ = here.Close()
+		})
+	}
+}
+
+// pipes is a listener for connections within the test.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (pipes) Close() error   { return nil }
+func (pipes) Addr() net.Addr { return new(net.TCPAddr) }
+
 // TestClientThatLeaves: it takes its command with it.
 func TestClientThatLeaves(t *testing.T) {
 	for _, route := range []string{"/exec", "/exec/stream"} {
