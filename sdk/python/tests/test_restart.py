@@ -72,7 +72,7 @@ def own() -> Iterator[Server]:
 
 def test_stream_and_command_outlive_the_server(own: Server) -> None:
     """Whoever follows a command, or waits for it, has all of it although the server was killed meanwhile."""
-    with agentbox.Client(own.url, retries=12) as client, client.create(memory="160m") as box:
+    with agentbox.Client(own.url, "", retries=12) as client, client.create(memory="160m") as box:
         results: list[agentbox.ExecResult] = []
         waiting = threading.Thread(target=lambda: results.append(box.exec("echo x >>ran; until [ -e go ]; do sleep 0.1; done; cat ran")))
         waiting.start()
@@ -92,7 +92,7 @@ def test_stream_and_command_outlive_the_server(own: Server) -> None:
 
 def test_b037_killed_server_gives_no_result(own: Server) -> None:
     """Nobody knows how a command ended when its server does not come back."""
-    with agentbox.Client(own.url, retries=0, reconnect=1) as client:
+    with agentbox.Client(own.url, "", retries=0, reconnect=1) as client:
         box = client.create(memory="160m")
         stream = box.stream("echo begun; sleep 600")
         events = iter(stream)
