@@ -121,7 +121,7 @@ func (s *scrubber) release() []byte {
 	s.out = append(s.out[:0], s.held...)
 	s.held, s.pos = s.held[:0], 0
 	for _, r := range s.readings {
-		r.at, r.escape, r.done = 0, r.escape[:0], 0
+		r.at, r.escape, r.starred, r.done = 0, r.escape[:0], 0, 0
 	}
 	return s.out
 }

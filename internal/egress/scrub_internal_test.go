@@ -104,7 +104,7 @@ func TestScrubber(t *testing.T) {
 		{"sk-1234567", []string{key}}, {"sk-1234567", []string{key + strings.Repeat("9", 9)}}, {"sk-1234", []string{key}}, {"sk-sk-12345678", []string{key}}, {"sk-1234sk-12345678", []string{key}},
 		{"abababab", []string{"abab"}}, {"aaaaaaaaaa", []string{"aaaa"}}, {"xxaabaabaabaax", []string{"aabaabaa"}},
 		{"she said hers", []string{"she", "he", "hers"}}, {"xabcdabcdexx", []string{"bcda", "abcde", "cdab"}},
-		{"one two and two one", []string{"one two", "two one"}}, {"abcde", []string{"abcd", "bcde"}}, {"is SK-12345678.", []string{key}}, {"is sk-AbC.", []string{"SK-aBc"}},
+		{"one two and two one", []string{"one two", "two one"}}, {"abcde", []string{"abcd", "bcde"}}, {"is " + key + ".", []string{key, "345"}}, {"sk-12345", []string{"sk-12345678", "5"}}, {"0sk-1sk-1sk-12345678", []string{"sk-1", key, "1sk"}}, {"is SK-12345678.", []string{key}}, {"is sk-AbC.", []string{"SK-aBc"}},
 	} {
 		for size := range len(c.in) + 1 {
 			out := scrubbed([]byte(c.in), c.hide, []byte{byte(size)})

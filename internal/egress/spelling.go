@@ -128,7 +128,8 @@ type reading struct {
 	// (modulo 2³²), and count how many there were.
 	starts []uint32
 	count  uint32
-	done   int64 // all before it that matched has its stars
+	// All from starred to done has its stars.
+	starred, done int64
 }
 
 func newReading(s *scrubber, sp *spelling) *reading {
@@ -205,7 +206,13 @@ func (r *reading) node() *searchNode { return &r.s.search.nodes[r.at] }
 // star puts stars over the last n bytes of the text, which end at end.
 func (r *reading) star(n int32, end int64) {
 	s := r.s
-	for i := max(r.startOf(n, end), r.done, s.pos); i < end; i++ {
+	i := max(r.startOf(n, end), s.pos)
+	if i >= r.starred && i <= r.done {
+		i = r.done // what was done before is not done again
+	} else {
+		r.starred = i // such as of a text with another one in it
+	}
+	for ; i < end; i++ {
 		s.held[i-s.pos] = '*'
 	}
 	r.done = end
