@@ -8,7 +8,7 @@ import (
 	"io"
 
 	"agentbox/internal/guest/client"
-	"agentbox/internal/server/doors"
+	"agentbox/internal/guest/wording"
 )
 
 // capture keeps the output of a command once, in the order of arrival: results of
@@ -190,15 +190,15 @@ func (b *ExecResult) writeOutput(w io.Writer, stream int, cut bool) error {
 		}
 		return e.Close()
 	}
-	t := doors.NewJSONText(w)
+	t := wording.NewJSONText(w)
 	if err := b.kept.copyTo(t, stream); err != nil {
 		return err
 	}
 	if cut {
-		return t.End(doors.CutMark)
+		return t.End(wording.CutMark)
 	}
 	return t.End("")
 }
 
 // encode writes JSON as all answers have it.
-func encode(w io.Writer, v any) error { return doors.EncodeJSON(w, v) }
+func encode(w io.Writer, v any) error { return wording.EncodeJSON(w, v) }

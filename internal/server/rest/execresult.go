@@ -3,8 +3,8 @@ package rest
 import (
 	"encoding/base64"
 
+	"agentbox/internal/guest/wording"
 	"agentbox/internal/sandbox"
-	"agentbox/internal/server/doors"
 )
 
 // ExecResult is how a command ended.
@@ -63,7 +63,7 @@ func (b *ExecResult) fillKept(r *sandbox.Result, exact bool) {
 }
 
 // cutMark follows a text that had more.
-const cutMark = doors.CutMark
+const cutMark = wording.CutMark
 
 // textOrBase64 writes bytes: as a text, in which encoding/json puts U+FFFD for what is
 // no UTF-8, or exactly.

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"agentbox/internal/guest/client"
+	"agentbox/internal/guest/wording"
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
-	"agentbox/internal/server/doors"
 )
 
 func (x *execRoutes) executeStream(ctx context.Context, c sandbox.Caller, in *executeInput) (reply, error) {
@@ -171,7 +171,7 @@ type follower struct {
 	// atOnce: the command goes with its client.
 	atOnce bool
 	at     offsets // up to which events were sent
-	tails  [2]doors.Chars
+	tails  [2]wording.Chars
 	ready  chan struct{}
 	ev     *events // from ready on
 }
@@ -246,7 +246,7 @@ func (w followed) Write(p []byte) (int, error) {
 }
 
 // splitLen is how many bytes at the end of a text may be the begin of a character.
-var splitLen = doors.SplitLen
+var splitLen = wording.SplitLen
 
 type outputEvent struct {
 	Offset int64  `json:"offset"`

@@ -94,7 +94,7 @@ func failedExec(ctx context.Context, err error) (*sandboxv1.ExecResponse, error)
 func answerOf(r *sandbox.Result, dir string) *sandboxv1.ExecResponse {
 	a := wording.AnswerOf(r, dir)
 	return &sandboxv1.ExecResponse{
-		ExitCode: a.ExitCode, Stdout: doors.Text(a.Stdout) + a.StdoutEnd, Stderr: doors.Text(a.Stderr) + a.StderrEnd, TimedOut: a.TimedOut,
+		ExitCode: a.ExitCode, Stdout: wording.Text(a.Stdout) + a.StdoutEnd, Stderr: wording.Text(a.Stderr) + a.StderrEnd, TimedOut: a.TimedOut,
 		Truncated: r.StdoutTruncated || r.StderrTruncated,
 	}
 }

@@ -7,7 +7,6 @@ import (
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 	"agentbox/internal/guest/wording"
 	"agentbox/internal/sandbox"
-	"agentbox/internal/server/doors"
 )
 
 // output sends the messages of a command's stream, from the goroutine that delivers
@@ -78,7 +77,7 @@ func (o *output) fail(text string) error {
 type outputOf struct {
 	o     *output
 	kind  string
-	chars doors.Chars
+	chars wording.Chars
 }
 
 // maxChunk bounds what one message has of the output, in bytes.
@@ -90,7 +89,7 @@ func (w *outputOf) Write(p []byte) (int, error) {
 	for p = w.chars.Whole(p); len(p) > 0; {
 		cut := min(len(p), maxChunk)
 		if cut < len(p) {
-			cut -= doors.SplitLen(p[:cut])
+			cut -= wording.SplitLen(p[:cut])
 		}
 		if err := w.send(p[:cut]); err != nil {
 			return n, err
@@ -101,5 +100,5 @@ func (w *outputOf) Write(p []byte) (int, error) {
 }
 
 func (w *outputOf) send(p []byte) error {
-	return w.o.send(&sandboxv1.ExecStreamResponse{Type: w.kind, Data: doors.Text(p)})
+	return w.o.send(&sandboxv1.ExecStreamResponse{Type: w.kind, Data: wording.Text(p)})
 }

@@ -13,6 +13,7 @@ import (
 
 	"agentbox/internal/audit"
 	"agentbox/internal/guest/client"
+	"agentbox/internal/guest/wording"
 	"agentbox/internal/manager"
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server/doors"
@@ -129,14 +130,14 @@ func (r result) writeJSON(out io.Writer) error {
 
 // writeOutput writes a stream as the inside of a JSON string.
 func writeOutput(w io.Writer, p []byte, cut bool, last string) error {
-	text := doors.NewJSONText(w)
+	text := wording.NewJSONText(w)
 	for chunk := range slices.Chunk(p, 64<<10) {
 		if _, err := text.Write(chunk); err != nil {
 			return err
 		}
 	}
 	if cut {
-		last = doors.CutMark + last
+		last = wording.CutMark + last
 	}
 	return text.End(last)
 }
