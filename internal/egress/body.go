@@ -115,6 +115,9 @@ func (b *requestBody) interrupt() {
 // stop waits until nobody reads. It reports whether all of the body was read, so
 // that a request may follow.
 func (b *requestBody) stop() bool {
+	if b.atEnd() {
+		return true
+	}
 	b.interrupt()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,24 +140,36 @@ type watcher struct {
 
 	mu      sync.Mutex
 	stopped bool
-	done    chan struct{} // nil: not started
+	begin   *time.Timer   // nil: not started
+	done    chan struct{} // nil: nobody reads
 	timer   *time.Timer   // the client has closed its direction
 	begun   bool          // the answer has
 }
+
+// watchAfter is how long a request waits before its client is watched: most are
+// answered before, and the reader costs as much as the rest of a small request.
+const watchAfter = 50 * time.Millisecond
 
 // start watches, once the request was read.
 func (g *watcher) start() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if !g.stopped {
+		g.begin = time.AfterFunc(watchAfter, g.watch)
+	}
+}
+
+func (g *watcher) watch() {
+	g.mu.Lock()
 	if g.stopped || g.web.r.Buffered() > 0 {
+		g.mu.Unlock()
 		return
 	}
 	g.done = make(chan struct{})
-	go func() {
-		defer close(g.done)
-		_, err := g.web.r.Peek(1)
-		g.saw(err)
-	}()
+	g.mu.Unlock()
+	defer close(g.done)
+	_, err := g.web.r.Peek(1)
+	g.saw(err)
 }
 
 func (g *watcher) saw(err error) {
@@ -186,6 +201,9 @@ func (g *watcher) stop() {
 	g.mu.Lock()
 	g.stopped = true
 	done := g.done
+	if g.begin != nil {
+		g.begin.Stop()
+	}
 	g.mu.Unlock()
 	if done == nil {
 		return

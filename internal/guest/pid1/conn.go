@@ -10,7 +10,18 @@ import (
 )
 
 // conn is a socket as a net.Conn.
-type conn struct{ *os.File }
+type conn struct {
+	*os.File
+	socket directSocket
+}
+
+func newConn(f *os.File) (conn, error) {
+	s, err := newDirectSocket(f)
+	return conn{f, s}, err
+}
+
+func (c conn) Read(p []byte) (int, error)  { return c.socket.Read(p) }
+func (c conn) Write(p []byte) (int, error) { return c.socket.Write(p) }
 
 func (conn) LocalAddr() net.Addr  { return addr{} }
 func (conn) RemoteAddr() net.Addr { return addr{} }

@@ -56,7 +56,11 @@ func bounded(c *net.TCPConn) (agent.PortConn, error) {
 	if err := errors.Join(c.SetReadBuffer(portBuffer), c.SetWriteBuffer(portBuffer)); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return c, nil
+	s, err := newDirectSocket(c)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return directTCP{c, s}, nil
 }
 
 // boundSockets sets the least, first and largest size of the buffers of TCP

@@ -19,6 +19,20 @@ func rawCall(trap, a, b, c uintptr) error {
 	return nil
 }
 
+// direct is recvfrom or sendto of a socket, with flags that keep it from blocking.
+func direct(trap, fd uintptr, p []byte, flags uintptr) (int, error) {
+	for {
+		n, _, e := syscall.RawSyscall6(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), flags, 0, 0)
+		switch e {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		default:
+			return 0, e
+		}
+	}
+}
+
 func setGroups(groups []uint32) error {
 	if len(groups) == 0 {
 		return rawCall(unix.SYS_SETGROUPS, 0, 0, 0)

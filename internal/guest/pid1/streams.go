@@ -66,13 +66,13 @@ func takeStreams() (*streams, error) {
 // serveDonated runs sessions on the donated socket for ever. Each begins with a
 // key: the host was started, or the sandbox restored.
 func (s *streams) serveDonated() error {
-	raw, err := s.donated.SyscallConn()
+	host, err := newConn(s.donated)
 	if err != nil {
 		return fmt.Errorf("use the host's socket: %w", err)
 	}
 	for {
 		_ = s.donated.SetDeadline(time.Time{})
-		if err := s.awaitHost(raw); err != nil {
+		if err := s.awaitHost(host.socket.raw); err != nil {
 			return fmt.Errorf("wait for the host: %w", err)
 		}
 		_ = s.donated.SetDeadline(time.Time{})
@@ -84,7 +84,7 @@ func (s *streams) serveDonated() error {
 		s.key = key
 		s.mu.Unlock()
 		s.agent.Reset()
-		c := &donatedConn{conn: conn{s.donated}}
+		c := &donatedConn{conn: host}
 		_ = s.agent.Serve(c, false) // however it ended
 		c.retire()
 		_ = s.donated.SetWriteDeadline(time.Now().Add(lookAgain))
@@ -153,13 +153,13 @@ func (s *streams) listen() error {
 func (s *streams) handover(c *net.UnixConn) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(handoverTimeout))
-	f, err := s.receive(c)
+	stream, err := s.receive(c)
 	if err == nil {
 		s.mu.Lock()
 		key := s.key
 		s.mu.Unlock()
-		if err = guest.ProveGuest(conn{f}, key); err != nil {
-			f.Close()
+		if err = guest.ProveGuest(stream, key); err != nil {
+			stream.Close()
 		}
 	}
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *streams) handover(c *net.UnixConn) {
 		return
 	}
 	_, _ = io.WriteString(c, handoverOK)
-	go func() { _ = s.agent.Serve(conn{f}, true) }() // however it ended
+	go func() { _ = s.agent.Serve(stream, true) }() // however it ended
 }
 
 const handoverOK = "ok"
@@ -175,34 +175,34 @@ const handoverOK = "ok"
 var errForeign = errors.New("refused: not the host's stream")
 
 // receive takes a descriptor from guest root that is a socket of the host.
-func (s *streams) receive(c *net.UnixConn) (*os.File, error) {
+func (s *streams) receive(c *net.UnixConn) (conn, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return nil, err
+		return conn{}, err
 	}
 	var cred *unix.Ucred
 	ctl := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	if err = errors.Join(ctl, err); err != nil {
-		return nil, err
+		return conn{}, err
 	}
 	if cred.Uid != 0 {
-		return nil, errForeign
+		return conn{}, errForeign
 	}
 	fd, err := receiveFD(c)
 	if err != nil {
-		return nil, err
+		return conn{}, err
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Dev != s.hostDev || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		unix.Close(fd)
-		return nil, errForeign
+		return conn{}, errForeign
 	}
 	// Non-blocking, so that closing it never waits for a reader.
 	if err := unix.SetNonblock(fd, true); err != nil {
 		unix.Close(fd)
-		return nil, err
+		return conn{}, err
 	}
-	return os.NewFile(uintptr(fd), "adopted"), nil
+	return newConn(os.NewFile(uintptr(fd), "adopted"))
 }
 
 // receiveFD takes exactly one descriptor; any others are closed.
