@@ -200,6 +200,11 @@ func (s *Server) ServeMetrics(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
+// receiveWindow is how much of all bodies of an HTTP/2 connection waits to be read, in
+// bytes: four messages of a large file. With net/http's own, half as much, clients wait
+// for the server to tell that there is room: measured at a twentieth of an upload.
+const receiveWindow = 2 << 20
+
 func (s *Server) httpServer(base context.Context) *http.Server {
 	hs := &http.Server{
 		Handler: s.chain(), ReadHeaderTimeout: s.opts.HeaderTimeout, IdleTimeout: s.opts.IdleTimeout, MaxHeaderBytes: s.opts.MaxHeader,
@@ -208,7 +213,10 @@ func (s *Server) httpServer(base context.Context) *http.Server {
 		Protocols:   new(http.Protocols), DisableGeneralOptionsHandler: true,
 		// A sender that is cut off in the middle of a frame, and one that
 		// answers no ping, go too.
-		HTTP2: &http.HTTP2Config{SendPingTimeout: s.opts.BodyTimeout, PingTimeout: s.opts.HeaderTimeout, WriteByteTimeout: s.opts.WriteTimeout},
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: s.opts.BodyTimeout, PingTimeout: s.opts.HeaderTimeout, WriteByteTimeout: s.opts.WriteTimeout,
+			MaxReceiveBufferPerConnection: receiveWindow, MaxReceiveBufferPerStream: receiveWindow,
+		},
 	}
 	hs.Protocols.SetHTTP1(true)
 	hs.Protocols.SetHTTP2(true)

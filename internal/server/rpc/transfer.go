@@ -111,7 +111,6 @@ func (s *service) DownloadFile(ctx context.Context, q *sandboxv1.DownloadFileReq
 		if err != nil {
 			return err
 		}
-		defer f.Close()
 		return download(stream, callOf(ctx), f)
 	})
 	if err != nil {
@@ -122,37 +121,72 @@ func (s *service) DownloadFile(ctx context.Context, q *sandboxv1.DownloadFileReq
 
 const (
 	// downloadChunk is how much of a file one message has, in bytes.
-	downloadChunk = 256 << 10
+	downloadChunk = 512 << 10
 	// downloadHead is what stands before it: the envelope, the field's tag and its length.
 	downloadHead = envelope + 1 + 3
 )
 
-// download sends a file: the first message by connect, with all that belongs to an answer,
-// the rest as frames with the file's bytes where they are.
-func download(stream sandboxv1connect.SandboxServiceDownloadFileServerStream, c *call, f io.Reader) error {
-	frame := make([]byte, downloadHead+downloadChunk)
-	data := frame[downloadHead:]
-	for first := true; ; {
-		n, err := f.Read(data)
+// filePart is a part of a file behind room for what a frame has before it.
+type filePart struct {
+	frame []byte
+	n     int
+	err   error
+}
+
+// readAhead reads a file while what came before is sent: parts come until one has an
+// error. What was sent is given back. It ends with the parts, or when back is closed.
+func readAhead(f io.Reader) (parts <-chan filePart, back chan<- []byte) {
+	const ahead = 2
+	free, read := make(chan []byte, ahead), make(chan filePart, ahead)
+	for range ahead {
+		free <- make([]byte, downloadHead+downloadChunk)
+	}
+	go func() {
+		defer close(read)
+		for frame := range free {
+			n, err := f.Read(frame[downloadHead:])
+			read <- filePart{frame, n, err}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return read, free
+}
+
+// download sends a file, and closes it: the first message by connect, with all that
+// belongs to an answer, the rest as frames with the file's bytes where they are.
+func download(stream sandboxv1connect.SandboxServiceDownloadFileServerStream, c *call, f io.ReadCloser) error {
+	parts, back := readAhead(f)
+	defer func() {
+		close(back)
+		f.Close()
+		for range parts { // nobody reads the file any more
+		}
+	}()
+	first := true
+	for p := range parts {
 		switch {
-		case n == 0:
+		case p.n == 0:
 		case first || c.answer == nil:
-			if err := stream.Send(&sandboxv1.DownloadFileResponse{Data: data[:n]}); err != nil {
+			if err := stream.Send(&sandboxv1.DownloadFileResponse{Data: p.frame[downloadHead : downloadHead+p.n]}); err != nil {
 				return err
 			}
 			first = false
 		default:
-			if err := sendFrame(c.answer, frame, n); err != nil {
+			if err := sendFrame(c.answer, p.frame, p.n); err != nil {
 				return err
 			}
 		}
-		if errors.Is(err, io.EOF) {
+		if errors.Is(p.err, io.EOF) {
 			return nil
 		}
-		if err != nil {
-			return err
+		if p.err != nil {
+			return p.err
 		}
+		back <- p.frame
 	}
+	return nil
 }
 
 // sendFrame sends a message with the n bytes of data that stand in frame behind room for
