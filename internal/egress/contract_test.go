@@ -26,8 +26,17 @@ func TestReplies(t *testing.T) {
 	l.web(allowedAddr, 80, ok("allowed"))
 	l.serve(allowedAddr, 2222, echo)
 	l.serve(allowedAddr, 2223, func(c net.Conn) { _, _ = io.WriteString(c, "no HTTP\r\n\r\n") })
+	l.serve(allowedAddr, 2224, func(c net.Conn) {
+		_ = readHead(c)
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 256<<10)+"\r\n\r\n")
+	})
+	l.serve(allowedAddr, 2225, func(c net.Conn) {
+		if readHead(c) {
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		}
+	})
 	l.name("private.test", internalAddr)
-	d := l.open(l.session("allowed.test", "allowed.test:2222", "allowed.test:2223", "allowed.test:81", "private.test", "nowhere.test"))
+	d := l.open(l.session("allowed.test", "allowed.test:2222", "allowed.test:2223", "allowed.test:2224", "allowed.test:2225", "allowed.test:81", "private.test", "nowhere.test"))
 	for _, c := range []struct {
 		name, line string
 		status     int
@@ -53,6 +62,8 @@ func TestReplies(t *testing.T) {
 		{"tunnel, no such host", "CONNECT nowhere.test:443", 502, "Failed to connect: resolve nowhere.test: no such host", egress.CodeConnect},
 		{"forward refused", "GET http://allowed.test:81/", 502, "Proxy error: ", egress.CodeForward},
 		{"forward, no HTTP", "GET http://allowed.test:2223/", 502, "Proxy error: the server's answer is no HTTP", egress.CodeForward},
+		{"forward, large head", "GET http://allowed.test:2224/", 502, "Proxy error: the head of the server's answer is too large", egress.CodeForward},
+		{"forward, upgrade", "GET http://allowed.test:2225/", 502, "Proxy error: the server switches to another protocol, which it was not asked for", egress.CodeForward},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l.t = t

@@ -133,6 +133,10 @@ func plain(err error) string {
 		return "the connection was closed"
 	case errors.Is(err, errSpoke), strings.Contains(err.Error(), "malformed HTTP"):
 		return "the server's answer is no HTTP"
+	case errors.Is(err, errUpgrade):
+		return errUpgrade.Error()
+	case strings.Contains(err.Error(), "response headers exceeded"): // an error of net/http without a type
+		return "the head of the server's answer is too large"
 	}
 	return "the server could not be reached"
 }

@@ -10,13 +10,16 @@ import (
 	"net/http"
 )
 
+// errUpgrade is told to clients as it is.
+var errUpgrade = errors.New("the server switches to another protocol, which it was not asked for")
+
 // upgraded passes on an answer that switches protocols, and then bytes.
 func (x *exchange) upgraded(ctx context.Context, resp *http.Response) bool {
 	x.gone.stop()
 	x.body.stop()
 	server, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok || !wantsWebSocket(x.req.Header) || x.old || !acceptsWebSocket(x.req.Header, resp.Header) {
-		x.refuse(x.f, x.req, failure("Proxy error: ", CodeForward, x.f.target.Host(), errors.New("an upgrade that nobody asked for")))
+		x.refuse(x.f, x.req, failure("Proxy error: ", CodeForward, x.f.target.Host(), errUpgrade))
 		return false
 	}
 	h := resp.Header
