@@ -125,13 +125,13 @@ export class Files {
     return this.http.json<FileInfo>(this.get("/stat", { path, ...options }));
   }
 
-  /** Whether there is a file, directory or link of that name. */
+  /** Whether there is a file, directory or link of that name. That there is no such sandbox is an error. */
   async exists(path: string, options: AsUser = {}): Promise<boolean> {
     try {
       await this.stat(path, options);
       return true;
     } catch (error) {
-      if (error instanceof NotFound && !(error instanceof SandboxGone)) {
+      if (error instanceof NotFound && !isOfSandbox(error)) {
         return false;
       }
       throw error;
@@ -224,6 +224,11 @@ export class Files {
   private post(path: string, json: object): Call {
     return { method: "POST", path: this.base + path, json };
   }
+}
+
+/** Whether it is the sandbox that is not there, and nothing in it. */
+function isOfSandbox(error: NotFound): boolean {
+  return error instanceof SandboxGone || error.message === "Sandbox not found";
 }
 
 /** The content type of an archive. */

@@ -1,43 +1,56 @@
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 
 import { AgentboxError, Client, RateLimited } from "@agentbox/client";
 
 import { boxOf, info, serve } from "./support.mjs";
 
-const answers = [
-  [400, { detail: "invalid cpus", code: "invalid_value", field: "cpus", allowed: "1 to 2", request_id: "r1" }, "InvalidArgument"],
-  [400, { detail: "no", code: "unsupported" }, "Unsupported"],
-  [401, { detail: "an API key is needed", code: "unauthenticated" }, "Unauthenticated"],
-  [403, { detail: "no", code: "forbidden" }, "PermissionDenied"],
-  [404, { detail: "Sandbox not found", code: "not_found" }, "NotFound"],
-  [404, { detail: "Sandbox not found", code: "sandbox_expired", reason: "idle" }, "SandboxGone"],
-  [409, { detail: "Sandbox is not running", code: "not_running" }, "NotRunning"],
-  [409, { detail: "there is one", code: "already_exists" }, "AlreadyExists"],
-  [409, { detail: "no", code: "conflict" }, "Conflict"],
-  [413, { detail: "too large", code: "too_large" }, "TooLarge"],
-  [416, { detail: "none there", code: "out_of_range" }, "OutOfRange"],
-  [429, { detail: "too many", code: "quota_exceeded" }, "RateLimited"],
-  [500, { detail: "internal error", code: "internal" }, "Internal"],
-  [409, { detail: "new", code: "of_a_later_version" }, "Conflict"],
-  [418, { detail: "new", code: "of_a_later_version" }, "InvalidArgument"],
-];
+/** What the clients of all languages make of codes and statuses. */
+const table = JSON.parse(await readFile(new URL("../../errors.json", import.meta.url), "utf8"));
+const named = (kind) => (kind === "ServerError" ? "Internal" : kind);
 
 test("errors are of the kind that their code says", async (t) => {
-  let answer;
-  const url = await serve(t, (_, response) => response.writeHead(answer[0], { "Retry-After": "30" }).end(JSON.stringify(answer[1])));
+  let code;
+  const body = () => ({ detail: "in words", code, field: "f", allowed: "a", reason: "idle", request_id: "r1" });
+  const url = await serve(t, (_, response) => response.writeHead(400, { "Retry-After": "30" }).end(JSON.stringify(body())));
   const client = new Client({ url });
-  for (answer of answers) {
-    const [status, body, name] = answer;
+  for (const [one, kind] of Object.entries(table.codes)) {
+    code = one;
     await assert.rejects(client.version(), (error) => {
-      assert.equal(error.name, name);
+      assert.equal(error.name, named(kind), code);
       assert.ok(error instanceof AgentboxError && error instanceof Error);
-      assert.equal(error.message, body.detail);
-      assert.deepEqual([error.status, error.code, error.field, error.allowed, error.reason], [status, body.code, body.field, body.allowed, body.reason]);
-      assert.equal(error.retryAfter, 30);
+      assert.deepEqual([error.message, error.status, error.code, error.requestId, error.field], ["in words", 400, code, "r1", "f"]);
+      assert.deepEqual([error.allowed, error.reason, error.retryAfter], ["a", "idle", 30]);
       return true;
     });
   }
+});
+
+test("a code of a later version, or none, is what the status says", async (t) => {
+  let answer;
+  const url = await serve(t, (_, response) => response.writeHead(answer.status, { Location: "/" }).end(answer.body));
+  const client = new Client({ url, retries: 0, fetch: (input, init) => fetch(input, { ...init, redirect: "manual" }) });
+  for (const [status, kind] of Object.entries(table.statuses)) {
+    for (const body of ['{"detail":"new","code":"of_a_later_version"}', "<h1>gateway</h1>"]) {
+      answer = { status: Number(status), body };
+      await assert.rejects(client.version(), { name: named(kind), status: answer.status });
+    }
+  }
+});
+
+test("a file is missing only where the sandbox is there", async (t) => {
+  let answer;
+  const url = await serve(t, (request, response) =>
+    request.url.includes("/stat") ? response.writeHead(404).end(JSON.stringify(answer)) : response.end(info),
+  );
+  const box = await boxOf(url);
+  answer = { detail: "stat f: not found", code: "not_found" };
+  assert.equal(await box.files.exists("f"), false);
+  answer = { detail: "Sandbox not found", code: "not_found" };
+  await assert.rejects(box.files.exists("f"), { name: "NotFound" });
+  answer = { detail: "Sandbox not found", code: "sandbox_expired" };
+  await assert.rejects(box.files.exists("f"), { name: "SandboxGone" });
 });
 
 test("the fields of a wrong form are told", async (t) => {
