@@ -1,8 +1,11 @@
 import assert from "node:assert/strict";
-import { readFile } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 
 import { AgentboxError, Client, RateLimited } from "@agentbox/client";
+import { download } from "@agentbox/client/node";
 
 import { boxOf, info, serve } from "./support.mjs";
 
@@ -185,3 +188,29 @@ function deferred() {
   const promise = new Promise((done) => (resolve = done));
   return { promise, resolve };
 }
+
+test("two downloads to one name don't meet, and one that breaks leaves nothing", async (t) => {
+  const asked = [];
+  const url = await serve(t, (request, response) => {
+    if (!request.url.includes("/files")) {
+      return response.end(info);
+    }
+    const half = String(asked.push(response)).repeat(1 << 20);
+    response.writeHead(200, { "Content-Length": 2 * half.length }).write(half);
+    if (request.url.includes("torn")) {
+      return setTimeout(() => response.destroy(), 50);
+    }
+    return asked.length === 2 && asked.forEach((one, i) => one.end(String(i + 1).repeat(1 << 20)));
+  });
+  const box = await boxOf(url);
+  const dir = await mkdtemp(join(tmpdir(), "agentbox-"));
+  t.after(() => rm(dir, { recursive: true }));
+  const local = join(dir, "local");
+  await Promise.all([download(box, "f", local), download(box, "f", local)]);
+  const got = await readFile(local, "utf8");
+  assert.ok(got === got[0].repeat(2 << 20), `${got.length} bytes, of both`);
+  await assert.rejects(download(box, "torn", local));
+  assert.deepEqual(await readdir(dir), ["local"]);
+  await writeFile(join(dir, "plain"), "");
+  assert.equal((await stat(local)).mode, (await stat(join(dir, "plain"))).mode);
+});

@@ -10,7 +10,7 @@ from pathlib import Path
 from agentbox import _aio, errors
 from agentbox._async.http import AsyncHTTP
 from agentbox._decode import decode
-from agentbox._local import LocalPath, Progress, Source, pack, size_of
+from agentbox._local import LocalPath, Progress, Source, pack, replacing, size_of
 from agentbox._unpack import unpack
 from agentbox._wire import Duration, Request, get, given, path_of, post, seconds
 from agentbox.models import Change, Copied, File, Found, FoundLines
@@ -144,15 +144,9 @@ class AsyncFiles:
                 tar.seek(0)
                 await _aio.run(unpack, tar, Path(local))
             return
-        target = Path(local)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            with open(part, "wb") as f:
-                async for piece in self.read_stream(path, user=user, progress=progress):
-                    await _aio.write(f, piece)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(Path(local)) as f:
+            async for piece in self.read_stream(path, user=user, progress=progress):
+                await _aio.write(f, piece)
 
     async def read_archive(
         self,

@@ -11,7 +11,7 @@ from pathlib import Path
 from agentbox import _blocking, errors
 from agentbox._sync.http import HTTP
 from agentbox._decode import decode
-from agentbox._local import LocalPath, Progress, Source, pack, size_of
+from agentbox._local import LocalPath, Progress, Source, pack, replacing, size_of
 from agentbox._unpack import unpack
 from agentbox._wire import Duration, Request, get, given, path_of, post, seconds
 from agentbox.models import Change, Copied, File, Found, FoundLines
@@ -145,15 +145,9 @@ class Files:
                 tar.seek(0)
                 _blocking.run(unpack, tar, Path(local))
             return
-        target = Path(local)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            with open(part, "wb") as f:
-                for piece in self.read_stream(path, user=user, progress=progress):
-                    _blocking.write(f, piece)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(Path(local)) as f:
+            for piece in self.read_stream(path, user=user, progress=progress):
+                _blocking.write(f, piece)
 
     def read_archive(
         self,
