@@ -1,4 +1,4 @@
-import { bodyOf, counted, type Data, joined, type Progress } from "./bytes.js";
+import { bodyOf, counted, type Data, joined, type Progress, wholeArchive } from "./bytes.js";
 import { InvalidArgument, NotFound, SandboxGone, TooLarge } from "./errors.js";
 import { type Call, type Http, Pages, type Query, segment } from "./http.js";
 import { fromApi } from "./names.js";
@@ -194,11 +194,11 @@ export class Files {
     }
   }
 
-  /** A directory as a tar, or with gzip as a tar.gz. */
+  /** A directory as a tar, or with gzip as a tar.gz. A tar that does not come whole ends with a ConnectionError. */
   async readArchive(path = ".", options: AsUser & { exclude?: string[]; gzip?: boolean; signal?: AbortSignal } = {}): Promise<ReadableStream<Uint8Array>> {
     const { gzip, signal, ...query } = options;
     const response = await this.http.send({ ...this.get("/archive", { path, ...query }), headers: { Accept: archiveType(gzip) }, signal });
-    return response.body ?? new Blob([]).stream();
+    return wholeArchive(response.body ?? new Blob([]).stream(), gzip);
   }
 
   /** Unpacks a tar, or with gzip a tar.gz, into a directory. */

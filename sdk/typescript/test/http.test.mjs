@@ -214,3 +214,26 @@ test("two downloads to one name don't meet, and one that breaks leaves nothing",
   await writeFile(join(dir, "plain"), "");
   assert.equal((await stat(local)).mode, (await stat(join(dir, "plain"))).mode);
 });
+
+test("a tar that does not come whole is none", async (t) => {
+  const whole = Buffer.concat([Buffer.alloc(1536, "x"), Buffer.alloc(1024)]);
+  let sent;
+  const url = await serve(t, async (request, response) => {
+    if (!request.url.includes("/archive")) {
+      return response.end(info);
+    }
+    for (let at = 0; at < sent.length; at += 700) {
+      await new Promise((resolve) => response.write(sent.subarray(at, at + 700), resolve));
+    }
+    return response.end();
+  });
+  const box = await boxOf(url);
+  const read = async (options) => (await new Response(await box.files.readArchive("d", options)).arrayBuffer()).byteLength;
+  sent = whole;
+  assert.equal(await read(), whole.length);
+  for (const cut of [0, 512, 1536, 2048, whole.length - 1]) {
+    sent = whole.subarray(0, cut);
+    await assert.rejects(read(), { name: "ConnectionError" });
+    assert.equal(await read({ gzip: true }), cut); // has an end of its own
+  }
+});

@@ -35,6 +35,24 @@ async def whole(path: str, pieces: AsyncIterator[bytes]) -> bytes:
     return b"".join(kept)
 
 
+#: What a tar ends with.
+END = bytes(1024)
+
+
+async def whole_archive(pieces: AsyncIterator[bytes], gzip: bool) -> AsyncIterator[bytes]:
+    """An archive in pieces, with its end.
+
+    What is between may end an answer that broke off as if it were whole. Who unpacks
+    sees that where a file is cut, or a tar.gz, but not where a tar is cut between two.
+    """
+    tail = b""
+    async for piece in pieces:
+        tail = (tail + piece if len(piece) < len(END) else piece)[-len(END) :]
+        yield piece
+    if not gzip and tail != END:
+        raise errors.ConnectionFailed("the archive did not come whole: its end is missing")
+
+
 class AsyncFiles:
     """The files of a sandbox; relative paths begin at its directory.
 
@@ -160,11 +178,12 @@ class AsyncFiles:
         """A directory as a tar, or a tar.gz, in pieces.
 
         Special files and what the user may not read are left out. So is what matches
-        ``exclude``, with what is in it; a pattern without ``/`` is for names.
+        ``exclude``, with what is in it; a pattern without ``/`` is for names. A tar that
+        does not come whole is :class:`~agentbox.ConnectionFailed`.
         """
         params = {"path": path, "exclude": list(exclude), "user": user}
         request = Request("GET", self._path("archive"), params, archive_headers(gzip), repeatable=True)
-        async for piece in self._http.download(request, progress):
+        async for piece in whole_archive(self._http.download(request, progress), gzip):
             yield piece
 
     async def write_archive(
