@@ -1,6 +1,7 @@
 package agentbox_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"reflect"
@@ -71,6 +72,17 @@ func fields(t reflect.Type) (names []string) {
 		}
 	}
 	return names
+}
+
+// TestLicence: the module has the project's.
+func TestLicence(t *testing.T) {
+	want, err := os.ReadFile("../../LICENSE")
+	if err != nil {
+		t.Skip("this is not the project's tree:", err)
+	}
+	if got, err := os.ReadFile("LICENSE"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, of %d: %v", len(got), len(want), err)
+	}
 }
 
 // TestResult reads what a server sends of a command.
