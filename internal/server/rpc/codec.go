@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
-	"agentbox/internal/server/doors"
+	"agentbox/internal/sandbox"
 )
 
 // codec is the binary form of messages. It reads them where they are, while connect's
@@ -103,7 +103,7 @@ func (c jsonCodec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) er
 	}
 	err := c.JSONCodec.UnmarshalRead(ctx, src, msg)
 	if err != nil && len(err.Error()) > maxReason {
-		return errors.New(doors.Clip(err.Error(), maxReason))
+		return errors.New(sandbox.Clip(err.Error(), maxReason))
 	}
 	if m, ok := msg.(proto.Message); ok && err == nil {
 		call.settle(int64(proto.Size(m))) // white space was a part of it
