@@ -19,6 +19,7 @@ import (
 	"github.com/coder/websocket"
 
 	"agentbox/internal/egress"
+	"agentbox/internal/egress/hide"
 	"agentbox/internal/egress/policy"
 )
 
@@ -51,7 +52,7 @@ type vault struct{}
 
 func (vault) Wants(_ *egress.Session, t policy.Target) bool { return t.Host() == "allowed.test" }
 
-func (v vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide []egress.Hidden, err error) {
+func (v vault) Inject(s *egress.Session, t policy.Target, h http.Header) ([]hide.Forms, error) {
 	if !v.Wants(s, t) {
 		return nil, nil
 	}
@@ -61,7 +62,7 @@ func (v vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide [
 	case "placeholder-" + s.Sandbox():
 		h.Set("X-Key", secret)
 	}
-	return []egress.Hidden{{secret}}, nil
+	return []hide.Forms{{secret}}, nil
 }
 
 // secret is what the vault has.

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"time"
 
+	"agentbox/internal/egress/hide"
 	"agentbox/internal/egress/policy"
 	"agentbox/internal/egress/token"
 )
@@ -36,11 +37,8 @@ type Injector interface {
 	// requests, which the server may remember. Without a header nothing is put in: no
 	// secret goes over the network in clear. With an error, whose text is for the
 	// sandbox, the request is not sent.
-	Inject(s *Session, t policy.Target, h http.Header) (hide []Hidden, err error)
+	Inject(s *Session, t policy.Target, h http.Header) (texts []hide.Forms, err error)
 }
-
-// Hidden are the forms in which a server may repeat a value, the value itself first.
-type Hidden []string
 
 // Verifier checks tokens, see [token.Keys].
 type Verifier interface {

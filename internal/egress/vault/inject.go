@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"agentbox/internal/egress"
+	"agentbox/internal/egress/hide"
 	"agentbox/internal/egress/policy"
 	"agentbox/internal/sandbox"
 )
@@ -30,7 +31,7 @@ func (v *Vault) given(s *egress.Session, u sandbox.SecretUse, t policy.Target) *
 // is replaced: more would let a request grow without bounds. All secrets for the
 // target are to be hidden: it may remember those of earlier requests, of other
 // sandboxes, too.
-func (v *Vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide []egress.Hidden, err error) {
+func (v *Vault) Inject(s *egress.Session, t policy.Target, h http.Header) (texts []hide.Forms, err error) {
 	together := 0
 	for _, u := range s.Secrets() {
 		e := v.given(s, u, t)
@@ -42,7 +43,7 @@ func (v *Vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide 
 			if together += len(value.Reveal()); together > MaxTogether {
 				return nil, errTogether
 			}
-			hide = append(hide, forms(value.Reveal()))
+			texts = append(texts, forms(value.Reveal()))
 		}
 		fields := h[e.Header]
 		for i, f := range fields {
@@ -57,7 +58,7 @@ func (v *Vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide 
 			break
 		}
 	}
-	return hide, nil
+	return texts, nil
 }
 
 // place is where a placeholder stands in a field.
@@ -98,8 +99,8 @@ func (p *place) replaced(format, value string) string {
 // forms are what a server may repeat of a value: itself, and what base64 makes of
 // it wherever in a text it stands. How that is written in URLs, JSON, HTML and the
 // other alphabet of base64 is known to the proxy.
-func forms(value string) egress.Hidden {
-	all := egress.Hidden{value}
+func forms(value string) hide.Forms {
+	all := hide.Forms{value}
 	for before := range 3 {
 		text := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("-", before) + value))
 		if (before+len(value))%3 != 0 {

@@ -1,4 +1,4 @@
-package egress
+package hide
 
 import (
 	"hash/maphash"
@@ -17,13 +17,13 @@ const (
 	minGuessed, maxGuessed, guessedPart = 2, 16, 4
 )
 
-// guesses bounds what a sandbox finds out of a secret by having a server repeat
+// Guesses bounds what a sandbox finds out of a secret by having a server repeat
 // what it guesses. What begins like a hidden text is held back until it is known
 // whether it is one, and that can be seen. So a guess that is good for one byte more
 // is told from the others, each in its turn; of how many lengths there were is how
 // many bytes of the value are known by now, in whichever of its forms. Any number of goroutines may use it. Nil
 // bounds nothing.
-type guesses struct {
+type Guesses struct {
 	over atomic.Bool
 
 	seed maphash.Seed
@@ -32,15 +32,16 @@ type guesses struct {
 	seen map[uint64][]int // by the id of the value: lengths of what was guessed of it
 }
 
-func newGuesses() *guesses {
-	return &guesses{seed: maphash.MakeSeed(), seen: map[uint64][]int{}}
+// NewGuesses has seen none.
+func NewGuesses() *Guesses {
+	return &Guesses{seed: maphash.MakeSeed(), seen: map[uint64][]int{}}
 }
 
-// tooMany reports whether nothing of the hosts of secrets is to be shown any more.
-func (g *guesses) tooMany() bool { return g != nil && g.over.Load() }
+// TooMany reports whether nothing of the hosts of secrets is to be shown any more.
+func (g *Guesses) TooMany() bool { return g != nil && g.over.Load() }
 
 // id stands for a value, which is not kept.
-func (g *guesses) id(value string) uint64 {
+func (g *Guesses) id(value string) uint64 {
 	if g == nil {
 		return 0
 	}
@@ -48,7 +49,7 @@ func (g *guesses) id(value string) uint64 {
 }
 
 // note counts a beginning of n bytes of a value.
-func (g *guesses) note(v valueOf, n int) {
+func (g *Guesses) note(v valueOf, n int) {
 	if g == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package egress
+package hide
 
 import (
 	"bytes"
@@ -9,13 +9,13 @@ import (
 	"agentbox/internal/pump"
 )
 
-// scrubber keeps texts out of a server's answer, in all spellings: each byte of
+// Scrubber keeps texts out of a server's answer, in all spellings: each byte of
 // them becomes a star, so that lengths and frames stay what they were. It takes a
-// stream in parts of any size. A nil scrubber changes nothing.
-type scrubber struct {
+// stream in parts of any size. A nil Scrubber changes nothing.
+type Scrubber struct {
 	texts    []string
 	values   []valueOf // of each text
-	guesses  *guesses
+	guesses  *Guesses
 	search   *search
 	readings []*reading
 	held     []byte // the end of what came, which may be the beginning of a text
@@ -41,9 +41,12 @@ const (
 	cutText = 8
 )
 
-// newScrubber is nil if there is nothing to hide.
-func newScrubber(hide []Hidden, g *guesses) *scrubber {
-	s := &scrubber{guesses: g}
+// Forms are those in which a server may repeat a value, the value itself first.
+type Forms []string
+
+// New is nil if there is nothing to hide.
+func New(hide []Forms, g *Guesses) *Scrubber {
+	s := &Scrubber{guesses: g}
 	for _, forms := range hide {
 		for _, text := range forms {
 			if text != "" {
@@ -64,9 +67,9 @@ func newScrubber(hide []Hidden, g *guesses) *scrubber {
 	return s
 }
 
-// next takes a part of the stream and returns what can be passed on. It is good
+// Next takes a part of the stream and returns what can be passed on. It is good
 // until the next call.
-func (s *scrubber) next(p []byte) []byte {
+func (s *Scrubber) Next(p []byte) []byte {
 	if s == nil {
 		return p
 	}
@@ -83,9 +86,9 @@ func (s *scrubber) next(p []byte) []byte {
 }
 
 // take searches a part of the stream and holds it. It returns where it ends.
-func (s *scrubber) take(p []byte) (end int64) {
+func (s *Scrubber) take(p []byte) (end int64) {
 	from := s.pos + int64(len(s.held))
-	if s.guesses.tooMany() {
+	if s.guesses.TooMany() {
 		s.held = append(s.held, strings.Repeat("*", len(p))...)
 		return from + int64(len(p))
 	}
@@ -97,16 +100,16 @@ func (s *scrubber) take(p []byte) (end int64) {
 }
 
 // missed notes that the beginning of a text was not followed by the rest of it.
-func (s *scrubber) missed(n *searchNode) {
+func (s *Scrubber) missed(n *searchNode) {
 	if n.depth >= guessed && n.match == 0 {
 		v := s.values[n.text]
 		s.guesses.note(v, int(n.depth)*v.size/len(s.texts[n.text]))
 	}
 }
 
-// rest returns what is held back at the end of a stream, which may be followed by
+// Rest returns what is held back at the end of a stream, which may be followed by
 // another one.
-func (s *scrubber) rest() []byte {
+func (s *Scrubber) Rest() []byte {
 	if s == nil {
 		return nil
 	}
@@ -117,7 +120,7 @@ func (s *scrubber) rest() []byte {
 }
 
 // release gives out all that is held and begins anew.
-func (s *scrubber) release() []byte {
+func (s *Scrubber) release() []byte {
 	s.out = append(s.out[:0], s.held...)
 	s.held, s.pos = s.held[:0], 0
 	for _, r := range s.readings {
@@ -128,14 +131,14 @@ func (s *scrubber) release() []byte {
 
 // whole is a text that is no part of a stream, and so was not cut. There must be
 // none on its way.
-func (s *scrubber) whole(text string) string {
+func (s *Scrubber) whole(text string) string {
 	s.take([]byte(text))
 	return string(s.release())
 }
 
-// header keeps the texts out of fields. Names, whose letters may have changed
+// Header keeps the texts out of fields. Names, whose letters may have changed
 // their case, go with their fields.
-func (s *scrubber) header(h http.Header) {
+func (s *Scrubber) Header(h http.Header) {
 	if s == nil {
 		return
 	}
@@ -152,18 +155,18 @@ func (s *scrubber) header(h http.Header) {
 	}
 }
 
-// answer keeps the texts out of the head of an answer.
-func (s *scrubber) answer(resp *http.Response) {
+// Answer keeps the texts out of the head of an answer.
+func (s *Scrubber) Answer(resp *http.Response) {
 	if s == nil {
 		return
 	}
 	resp.Status = s.whole(resp.Status)
-	s.header(resp.Header)
-	s.header(resp.Trailer)
+	s.Header(resp.Header)
+	s.Header(resp.Trailer)
 }
 
-// reader reads a stream without the texts.
-func (s *scrubber) reader(r io.Reader) io.Reader {
+// Reader reads a stream without the texts.
+func (s *Scrubber) Reader(r io.Reader) io.Reader {
 	if s == nil {
 		return struct{ io.Reader }{r}
 	}
@@ -171,7 +174,7 @@ func (s *scrubber) reader(r io.Reader) io.Reader {
 }
 
 type scrubReader struct {
-	s    *scrubber
+	s    *Scrubber
 	r    io.Reader
 	buf  []byte
 	left []byte // to be given out
@@ -181,9 +184,9 @@ type scrubReader struct {
 func (r *scrubReader) Read(p []byte) (int, error) {
 	for len(r.left) == 0 && r.err == nil {
 		n, err := r.r.Read(r.buf)
-		r.left = r.s.next(r.buf[:n])
+		r.left = r.s.Next(r.buf[:n])
 		if r.err = err; err != nil {
-			r.left = append(bytes.Clone(r.left), r.s.rest()...)
+			r.left = append(bytes.Clone(r.left), r.s.Rest()...)
 		}
 	}
 	n := copy(p, r.left)
@@ -193,24 +196,13 @@ func (r *scrubReader) Read(p []byte) (int, error) {
 	return n, r.err
 }
 
-// encoded reports whether the body of an answer is in a form in which texts can't
+// Encoded reports whether the body of an answer is in a form in which texts can't
 // be found.
-func encoded(h http.Header) bool {
+func Encoded(h http.Header) bool {
 	for _, v := range h["Content-Encoding"] {
 		if v = strings.TrimSpace(v); v != "" && !strings.EqualFold(v, "identity") {
 			return true
 		}
 	}
 	return false
-}
-
-// refuseEncoded answers in place of a server that encodes what it was asked not
-// to.
-func (x *exchange) refuseEncoded() bool {
-	x.gone.stop()
-	clean := x.body.stop()
-	return x.refuse(x.f, x.req, &refusal{
-		status: http.StatusBadGateway, code: CodeSecret,
-		text: "Proxy error: the server's answer is encoded, although it was asked not to, and can't be searched for the secret that was put into the request",
-	}) && clean
 }

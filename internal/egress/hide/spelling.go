@@ -1,4 +1,4 @@
-package egress
+package hide
 
 import (
 	"html"
@@ -120,7 +120,7 @@ func readEntity(e []byte) ([]byte, bool) {
 // reading searches a stream in one spelling.
 type reading struct {
 	*spelling
-	s      *scrubber
+	s      *Scrubber
 	begins [256]bool // what may begin a text or an escape
 	at     int32     // the node of the search
 	escape []byte    // the beginning of one at the end of what was read
@@ -132,7 +132,7 @@ type reading struct {
 	starred, done int64
 }
 
-func newReading(s *scrubber, sp *spelling) *reading {
+func newReading(s *Scrubber, sp *spelling) *reading {
 	r := &reading{spelling: sp, s: s, starts: make([]uint32, s.search.longest+1)}
 	for c := range r.begins {
 		r.begins[c] = s.search.first[small(byte(c))] != 0 || sp.mark != 0 && byte(c) == sp.mark
