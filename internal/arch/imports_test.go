@@ -53,7 +53,7 @@ var layers = []struct {
 	{"agentbox/internal/egress/hide", []string{"agentbox/internal/pump"}},
 	{"agentbox/internal/egress/mint", []string{"agentbox/internal/egress", "agentbox/internal/keyfile", "github.com/hashicorp/golang-lru/v2/simplelru"}},
 	{"agentbox/internal/egress/journal", []string{"agentbox/internal/audit", "agentbox/internal/egress", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate"}},
-	{"agentbox/internal/egress/vault", []string{"agentbox/internal/egress", "agentbox/internal/egress/hide", "agentbox/internal/egress/policy", "agentbox/internal/keyfile", "agentbox/internal/sandbox", "github.com/containerd/errdefs"}},
+	{"agentbox/internal/egress/vault", []string{"agentbox/internal/egress", "agentbox/internal/egress/policy", "agentbox/internal/keyfile", "agentbox/internal/sandbox", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/egress", []string{"agentbox/internal/sandbox", "github.com/containerd/errdefs", "agentbox/internal/egress/policy", "agentbox/internal/egress/dial", "agentbox/internal/egress/hide", "agentbox/internal/egress/token", "agentbox/internal/pump", "golang.org/x/time/rate"}},
 	{"agentbox/internal/cabundle", []string{"agentbox/internal/sandbox"}},
 	{"agentbox/internal/config", []string{"agentbox/internal/cabundle", "agentbox/internal/sandbox", "agentbox/internal/nearest", "github.com/BurntSushi/toml", "github.com/spf13/pflag"}},

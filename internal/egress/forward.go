@@ -100,14 +100,14 @@ func (x *exchange) head() (http.Header, *refusal) {
 	if x.scheme != "https" {
 		into = nil
 	}
-	forms, err := x.p.o.Secrets.Inject(x.s, x.f.target, into)
+	values, err := x.p.o.Secrets.Inject(x.s, x.f.target, into)
 	if err != nil {
 		return nil, &refusal{status: http.StatusBadGateway, code: CodeSecret, text: "Proxy error: " + err.Error()}
 	}
-	if len(forms) > 0 && x.s.guesses.TooMany() {
+	if len(values) > 0 && x.s.guesses.TooMany() {
 		return nil, deny(http.StatusForbidden, CodeSecret, "Request not allowed: the sandbox seems to guess at a secret, by what it has its host repeat; nothing of that is shown until the sandbox was stopped and started", "")
 	}
-	if x.hide = hide.New(forms, x.s.guesses); x.hide != nil {
+	if x.hide = hide.New(values, x.s.guesses); x.hide != nil {
 		// What is compressed can't be searched, nor what is cut where the client likes.
 		h.Del("Range")
 		h.Del("If-Range")

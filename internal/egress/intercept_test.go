@@ -19,7 +19,6 @@ import (
 	"github.com/coder/websocket"
 
 	"agentbox/internal/egress"
-	"agentbox/internal/egress/hide"
 	"agentbox/internal/egress/policy"
 )
 
@@ -52,7 +51,7 @@ type vault struct{}
 
 func (vault) Wants(_ *egress.Session, t policy.Target) bool { return t.Host() == "allowed.test" }
 
-func (v vault) Inject(s *egress.Session, t policy.Target, h http.Header) ([]hide.Forms, error) {
+func (v vault) Inject(s *egress.Session, t policy.Target, h http.Header) ([]string, error) {
 	if !v.Wants(s, t) {
 		return nil, nil
 	}
@@ -62,7 +61,7 @@ func (v vault) Inject(s *egress.Session, t policy.Target, h http.Header) ([]hide
 	case "placeholder-" + s.Sandbox():
 		h.Set("X-Key", secret)
 	}
-	return []hide.Forms{{secret}}, nil
+	return []string{secret}, nil
 }
 
 // secret is what the vault has.

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"time"
 
-	"agentbox/internal/egress/hide"
 	"agentbox/internal/egress/policy"
 	"agentbox/internal/egress/token"
 )
@@ -33,11 +32,11 @@ type Injector interface {
 	// Wants reports whether requests of the sandbox to a target may have one put in,
 	// and so must be seen.
 	Wants(s *Session, t policy.Target) bool
-	// Inject returns what the answer must not show: also what was put into other
+	// Inject returns the values that the answer must not show: also what was put into other
 	// requests, which the server may remember. Without a header nothing is put in: no
 	// secret goes over the network in clear. With an error, whose text is for the
 	// sandbox, the request is not sent.
-	Inject(s *Session, t policy.Target, h http.Header) (texts []hide.Forms, err error)
+	Inject(s *Session, t policy.Target, h http.Header) (values []string, err error)
 }
 
 // Verifier checks tokens, see [token.Keys].

@@ -41,11 +41,19 @@ const (
 	cutText = 8
 )
 
-// Forms are those in which a server may repeat a value, the value itself first.
-type Forms []string
+// New hides values. It is nil if there is nothing to hide.
+func New(values []string, g *Guesses) *Scrubber {
+	hide := make([][]string, 0, len(values))
+	for _, v := range values {
+		if v != "" {
+			hide = append(hide, forms(v))
+		}
+	}
+	return newScrubber(hide, g)
+}
 
-// New is nil if there is nothing to hide.
-func New(hide []Forms, g *Guesses) *Scrubber {
+// newScrubber hides values in the given forms, the first of which is the value itself.
+func newScrubber(hide [][]string, g *Guesses) *Scrubber {
 	s := &Scrubber{guesses: g}
 	for _, forms := range hide {
 		for _, text := range forms {

@@ -84,7 +84,7 @@ func begins(in []byte, i int, hide []string) bool {
 // scrubbed gives a stream to a scrubber in parts of the given sizes, again and
 // again.
 func scrubbed(in []byte, hide []string, sizes []byte) []byte {
-	s := New(each(hide), nil)
+	s := newScrubber(each(hide), nil)
 	var out []byte
 	for i, left := 0, in; len(left) > 0; i++ {
 		n := min(int(sizes[i%len(sizes)])+1, len(left))
@@ -110,11 +110,11 @@ func TestScrubber(t *testing.T) {
 			out := scrubbed([]byte(c.in), c.hide, []byte{byte(size)})
 			check(t, []byte(c.in), out, c.hide)
 		}
-		if whole := New(each(c.hide), nil).whole(c.in); whole != string(starred([]byte(c.in), c.hide)) {
+		if whole := newScrubber(each(c.hide), nil).whole(c.in); whole != string(starred([]byte(c.in), c.hide)) {
 			t.Errorf("%q as a whole: %q", c.in, whole)
 		}
 	}
-	if New(nil, nil) != nil || New(each([]string{""}), nil) != nil {
+	if newScrubber(nil, nil) != nil || newScrubber(each([]string{""}), nil) != nil {
 		t.Error("nothing to hide makes a scrubber")
 	}
 }
@@ -122,7 +122,7 @@ func TestScrubber(t *testing.T) {
 // TestScrubberHoldsLittle: what can't be the beginning of a text goes at once, and
 // so do a few bytes that can.
 func TestScrubberHoldsLittle(t *testing.T) {
-	s := New(each([]string{"sk-12345678"}), nil)
+	s := newScrubber(each([]string{"sk-12345678"}), nil)
 	for _, c := range []struct{ part, want string }{
 		{"data: x\n\n", "data: x\n\n"}, {"ends like sk-", "ends like sk-"}, {"1", ""}, {"2", ""}, {"x", "12x"},
 	} {
@@ -137,7 +137,7 @@ func TestScrubReader(t *testing.T) {
 	for name, r := range map[string]io.Reader{
 		"at once": strings.NewReader(in), "byte by byte": iotest.OneByteReader(strings.NewReader(in)), "with its end": iotest.DataErrReader(strings.NewReader(in)),
 	} {
-		got, err := io.ReadAll(New(each([]string{"sk-12345678"}), nil).Reader(r))
+		got, err := io.ReadAll(newScrubber(each([]string{"sk-12345678"}), nil).Reader(r))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestScrubReader(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	_, err := io.ReadAll(New(each([]string{"x"}), nil).Reader(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("ab")))))
+	_, err := io.ReadAll(newScrubber(each([]string{"x"}), nil).Reader(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("ab")))))
 	if !errors.Is(err, iotest.ErrTimeout) {
 		t.Errorf("the error is %v", err)
 	}
@@ -154,7 +154,7 @@ func TestScrubReader(t *testing.T) {
 
 func TestScrubHeader(t *testing.T) {
 	h := http.Header{"X-Echo": {"a", "Bearer sk-Abcdefgh!"}, "X-Sk-Abcdefgh-Y": {"1"}, "Other": {"sk-Abcd"}}
-	New(each([]string{"sk-Abcdefgh"}), nil).Header(h)
+	newScrubber(each([]string{"sk-Abcdefgh"}), nil).Header(h)
 	if !slices.Equal(h["X-Echo"], []string{"a", "Bearer ***********!"}) || len(h) != 2 || h.Get("Other") != "sk-Abcd" {
 		t.Errorf("%v", h)
 	}
@@ -173,23 +173,23 @@ func FuzzScrubber(f *testing.F) {
 			sizes = []byte{7}
 		}
 		hide := []string{a, b}
-		if New(each(hide), nil) == nil {
+		if newScrubber(each(hide), nil) == nil {
 			return
 		}
 		if strings.ContainsAny(string(in), `%+\\&-_`) {
 			return // it may be read in other spellings, see FuzzSpellings
 		}
 		check(t, in, scrubbed(in, hide, sizes), hide)
-		if got := New(each(hide), nil).whole(string(in)); got != string(starred(in, hide)) {
+		if got := newScrubber(each(hide), nil).whole(string(in)); got != string(starred(in, hide)) {
 			t.Errorf("as a whole %q, want %q", got, starred(in, hide))
 		}
 	})
 }
 
 // each has texts hidden that are forms of no other.
-func each(texts []string) (hide []Forms) {
+func each(texts []string) (hide [][]string) {
 	for _, t := range texts {
-		hide = append(hide, Forms{t})
+		hide = append(hide, []string{t})
 	}
 	return hide
 }
