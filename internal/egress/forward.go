@@ -27,6 +27,7 @@ func (w *web) forward(req *http.Request, t policy.Target) bool {
 	if r != nil {
 		return w.refuse(f, req, r)
 	}
+	defer x.hide.Close()
 	x.body = newRequestBody(x)
 	x.gone = &watcher{web: w, cancel: f.cancel}
 	defer context.AfterFunc(ctx, func() { abort(w.client.conn.Conn) })()
@@ -107,7 +108,10 @@ func (x *exchange) head() (http.Header, *refusal) {
 	if len(values) > 0 && x.s.guesses.TooMany() {
 		return nil, deny(http.StatusForbidden, CodeSecret, "Request not allowed: the sandbox seems to guess at a secret, by what it has its host repeat; nothing of that is shown until the sandbox was stopped and started", "")
 	}
-	if x.hide = hide.New(values, x.s.guesses); x.hide != nil {
+	if x.hide, err = x.p.searches.Scrubber(x.s.Owner(), values, x.s.guesses); err != nil {
+		return nil, deny(http.StatusTooManyRequests, CodeSecret, "Request not allowed: "+err.Error(), "")
+	}
+	if x.hide != nil {
 		// What is compressed can't be searched, nor what is cut where the client likes.
 		h.Del("Range")
 		h.Del("If-Range")

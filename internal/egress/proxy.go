@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"time"
 
+	"agentbox/internal/egress/hide"
 	"agentbox/internal/egress/policy"
 	"agentbox/internal/egress/token"
 )
@@ -59,12 +60,15 @@ type Options struct {
 }
 
 // Proxy serves connections of sandboxes. Any number of goroutines may use it.
-type Proxy struct{ o Options }
+type Proxy struct {
+	o        Options
+	searches *hide.Searches
+}
 
 // New makes a proxy.
 func New(o Options) *Proxy {
 	o.Timeouts = o.Timeouts.withDefaults()
-	return &Proxy{o: o}
+	return &Proxy{o: o, searches: hide.NewSearches()}
 }
 
 // ServeConn serves what a program in the sandbox sent to its proxy, HTTP/1.1 or

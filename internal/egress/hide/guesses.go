@@ -1,7 +1,6 @@
 package hide
 
 import (
-	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,40 +25,30 @@ const (
 type Guesses struct {
 	over atomic.Bool
 
-	seed maphash.Seed
-
 	mu   sync.Mutex
 	seen map[uint64][]int // by the id of the value: lengths of what was guessed of it
 }
 
 // NewGuesses has seen none.
 func NewGuesses() *Guesses {
-	return &Guesses{seed: maphash.MakeSeed(), seen: map[uint64][]int{}}
+	return &Guesses{seen: map[uint64][]int{}}
 }
 
 // TooMany reports whether nothing of the hosts of secrets is to be shown any more.
 func (g *Guesses) TooMany() bool { return g != nil && g.over.Load() }
 
-// id stands for a value, which is not kept.
-func (g *Guesses) id(value string) uint64 {
-	if g == nil {
-		return 0
-	}
-	return maphash.String(g.seed, value)
-}
-
 // note counts a beginning of n bytes of a value.
-func (g *Guesses) note(v valueOf, n int) {
+func (g *Guesses) note(v valueID, n int) {
 	if g == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if slices.Contains(g.seen[v.id], n) {
+	if slices.Contains(g.seen[v.hash], n) {
 		return
 	}
-	g.seen[v.id] = append(g.seen[v.id], n)
-	if len(g.seen[v.id]) > max(minGuessed, min(maxGuessed, v.size/guessedPart)) {
+	g.seen[v.hash] = append(g.seen[v.hash], n)
+	if len(g.seen[v.hash]) > max(minGuessed, min(maxGuessed, v.size/guessedPart)) {
 		g.over.Store(true)
 	}
 }

@@ -15,7 +15,7 @@ func found(text string, known int, g *Guesses) string {
 		before := got
 		for _, c := range "abcdefghijklmnopqrstuvwxyz0123456789-" {
 			try := got + string(c)
-			s := newScrubber(each([]string{text}), g)
+			s := hiding(each([]string{text}), g)
 			// A good last byte makes stars of it all.
 			if out := string(s.Next([]byte(try))); len(out) < len(try) || len(try) == len(text) && strings.HasSuffix(out, "*") {
 				got = try
@@ -51,7 +51,7 @@ func TestGuessesInAllForms(t *testing.T) {
 	for name, hide := range map[string][][]string{"one value": {{value, encoded}}, "two": {{value}, {encoded}}} {
 		g := NewGuesses()
 		miss := func(text string, n int) {
-			s := newScrubber(hide, g)
+			s := hiding(hide, g)
 			s.Next([]byte(text[:n] + "!"))
 			s.Rest()
 		}
@@ -75,7 +75,7 @@ func TestGuessesOfNobody(t *testing.T) {
 	const text = "sk-live-q8w7e6r5t4y3u2i1o0p9"
 	g := NewGuesses()
 	for i := range 10_000 {
-		s := newScrubber(each([]string{text}), g)
+		s := hiding(each([]string{text}), g)
 		in := fmt.Sprintf("keys look like sk-live-%d or sk-liver or sk-livq, and yours is %s.", i, text)
 		if got := string(s.Next([]byte(in))) + string(s.Rest()); got != strings.ReplaceAll(in, text, strings.Repeat("*", len(text))) {
 			t.Fatalf("%q", got)

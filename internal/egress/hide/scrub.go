@@ -11,22 +11,15 @@ import (
 
 // Scrubber keeps texts out of a server's answer, in all spellings: each byte of
 // them becomes a star, so that lengths and frames stay what they were. It takes a
-// stream in parts of any size. A nil Scrubber changes nothing.
+// stream in parts of any size, and must be closed. A nil Scrubber changes nothing.
 type Scrubber struct {
-	texts    []string
-	values   []valueOf // of each text
+	sought   *sought
 	guesses  *Guesses
-	search   *search
-	readings []*reading
+	free     func()
+	readings []reading
 	held     []byte // the end of what came, which may be the beginning of a text
 	pos      int64  // where in the stream it begins
-	out      []byte
-}
-
-// valueOf is the value that a text is a form of.
-type valueOf struct {
-	id   uint64 // by guesses
-	size int
+	passed   int    // bytes of held that were passed on by the last call
 }
 
 const (
@@ -41,38 +34,20 @@ const (
 	cutText = 8
 )
 
-// New hides values. It is nil if there is nothing to hide.
-func New(values []string, g *Guesses) *Scrubber {
-	hide := make([][]string, 0, len(values))
-	for _, v := range values {
-		if v != "" {
-			hide = append(hide, forms(v))
-		}
-	}
-	return newScrubber(hide, g)
-}
-
-// newScrubber hides values in the given forms, the first of which is the value itself.
-func newScrubber(hide [][]string, g *Guesses) *Scrubber {
-	s := &Scrubber{guesses: g}
-	for _, forms := range hide {
-		for _, text := range forms {
-			if text != "" {
-				s.texts = append(s.texts, text)
-				s.values = append(s.values, valueOf{g.id(forms[0]), len(forms[0])})
-			}
-		}
-	}
-	if len(s.texts) == 0 {
-		return nil
-	}
-	s.search = newSearch(s.texts)
-	for i := range spellings {
-		if sp := &spellings[i]; sp.useful(s.texts) {
-			s.readings = append(s.readings, newReading(s, sp))
-		}
+// newScrubber has what it uses of a set given back by free.
+func newScrubber(t *sought, g *Guesses, free func()) *Scrubber {
+	s := &Scrubber{sought: t, guesses: g, free: free, readings: make([]reading, len(t.ways))}
+	for i := range s.readings {
+		s.readings[i] = reading{way: &t.ways[i], s: s}
 	}
 	return s
+}
+
+// Close gives up what it shares with others.
+func (s *Scrubber) Close() {
+	if s != nil {
+		s.free()
+	}
 }
 
 // Next takes a part of the stream and returns what can be passed on. It is good
@@ -83,26 +58,36 @@ func (s *Scrubber) Next(p []byte) []byte {
 	}
 	end := s.take(p)
 	pass := end
-	for _, r := range s.readings {
-		pass = min(pass, r.from(end))
+	for i := range s.readings {
+		pass = min(pass, s.readings[i].from(end))
 	}
-	n := max(0, pass-s.pos)
-	s.out = append(s.out[:0], s.held[:n]...)
-	s.held = append(s.held[:0], s.held[n:]...)
-	s.pos += n
-	return s.out
+	s.passed = int(max(0, pass-s.pos))
+	return s.held[:s.passed]
+}
+
+// room makes room for n bytes, where the passed ones were. Memory that a large part
+// took does not stay: parts are large in few streams at a time, but once in many.
+func (s *Scrubber) room(n int) {
+	left := s.held[s.passed:]
+	s.pos += int64(s.passed)
+	s.passed = 0
+	if n += len(left); n < cap(s.held)/2 && cap(s.held) > 2*pump.Small {
+		s.held = make([]byte, 0, n)
+	}
+	s.held = append(s.held[:0], left...)
 }
 
 // take searches a part of the stream and holds it. It returns where it ends.
 func (s *Scrubber) take(p []byte) (end int64) {
+	s.room(len(p))
 	from := s.pos + int64(len(s.held))
 	if s.guesses.TooMany() {
 		s.held = append(s.held, strings.Repeat("*", len(p))...)
 		return from + int64(len(p))
 	}
 	s.held = append(s.held, p...)
-	for _, r := range s.readings {
-		r.next(p, from)
+	for i := range s.readings {
+		s.readings[i].next(p, from)
 	}
 	return from + int64(len(p))
 }
@@ -110,8 +95,8 @@ func (s *Scrubber) take(p []byte) (end int64) {
 // missed notes that the beginning of a text was not followed by the rest of it.
 func (s *Scrubber) missed(n *searchNode) {
 	if n.depth >= guessed && n.match == 0 {
-		v := s.values[n.text]
-		s.guesses.note(v, int(n.depth)*v.size/len(s.texts[n.text]))
+		t := &s.sought.texts[n.text]
+		s.guesses.note(t.value, int(n.depth)*t.value.size/t.size)
 	}
 }
 
@@ -121,20 +106,22 @@ func (s *Scrubber) Rest() []byte {
 	if s == nil {
 		return nil
 	}
-	for _, r := range s.readings {
-		r.cut(s.pos + int64(len(s.held)))
+	s.room(0)
+	for i := range s.readings {
+		s.readings[i].cut(s.pos + int64(len(s.held)))
 	}
 	return s.release()
 }
 
 // release gives out all that is held and begins anew.
 func (s *Scrubber) release() []byte {
-	s.out = append(s.out[:0], s.held...)
+	all := s.held
 	s.held, s.pos = s.held[:0], 0
-	for _, r := range s.readings {
+	for i := range s.readings {
+		r := &s.readings[i]
 		r.at, r.escape, r.starred, r.done = 0, r.escape[:0], 0, 0
 	}
-	return s.out
+	return all
 }
 
 // whole is a text that is no part of a stream, and so was not cut. There must be
@@ -154,11 +141,8 @@ func (s *Scrubber) Header(h http.Header) {
 		for i, v := range values {
 			values[i] = s.whole(v)
 		}
-		lower := strings.ToLower(name)
-		for i := range s.texts {
-			if strings.Contains(lower, strings.ToLower(s.texts[i])) {
-				delete(h, name)
-			}
+		if s.sought.search.in(name) {
+			delete(h, name)
 		}
 	}
 }
