@@ -31,7 +31,7 @@ func (w *web) forward(req *http.Request, t policy.Target) bool {
 	x.body = newRequestBody(x)
 	x.gone = &watcher{web: w, cancel: f.cancel}
 	defer context.AfterFunc(ctx, func() { abort(w.client.conn.Conn) })()
-	resp, err := w.roundTripper().RoundTrip(x.outgoing(ctx, h))
+	resp, err := x.send(ctx, x.outgoing(ctx, h))
 	defer x.count()
 	if err != nil {
 		return x.failed(ctx, err)
@@ -170,10 +170,15 @@ func (x *exchange) gotConn(i httptrace.GotConnInfo) {
 		conn = c.NetConn()
 	}
 	if up, ok := conn.(*upstream); ok {
-		x.up, x.up0, x.dn0 = up, up.up.Load(), up.down.Load()
-		x.f.rec.Addr = up.addr.Addr()
-		x.opened(x.f, up)
+		x.carried(up)
 	}
+}
+
+// carried notes which connection the request goes over.
+func (x *exchange) carried(up *upstream) {
+	x.up, x.up0, x.dn0 = up, up.up.Load(), up.down.Load()
+	x.f.rec.Addr = up.addr.Addr()
+	x.opened(x.f, up)
 }
 
 // count notes what the request moved.
