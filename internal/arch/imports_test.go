@@ -54,7 +54,7 @@ var layers = []struct {
 	{"agentbox/internal/egress/mint", []string{"agentbox/internal/egress", "agentbox/internal/keyfile", "github.com/hashicorp/golang-lru/v2/simplelru"}},
 	{"agentbox/internal/egress/journal", []string{"agentbox/internal/audit", "agentbox/internal/egress", "github.com/hashicorp/golang-lru/v2/simplelru", "golang.org/x/time/rate"}},
 	{"agentbox/internal/egress/vault", []string{"agentbox/internal/egress", "agentbox/internal/egress/policy", "agentbox/internal/keyfile", "agentbox/internal/sandbox", "github.com/containerd/errdefs"}},
-	{"agentbox/internal/egress", []string{"agentbox/internal/sandbox", "github.com/containerd/errdefs", "agentbox/internal/egress/policy", "agentbox/internal/egress/dial", "agentbox/internal/egress/hide", "agentbox/internal/egress/token", "agentbox/internal/pump", "golang.org/x/time/rate"}},
+	{"agentbox/internal/egress", []string{"agentbox/internal/sandbox", "github.com/containerd/errdefs", "agentbox/internal/egress/policy", "agentbox/internal/egress/dial", "agentbox/internal/egress/hide", "agentbox/internal/egress/token", "agentbox/internal/pump", "golang.org/x/sys/unix", "golang.org/x/time/rate"}},
 	{"agentbox/internal/cabundle", []string{"agentbox/internal/sandbox"}},
 	{"agentbox/internal/config", []string{"agentbox/internal/cabundle", "agentbox/internal/sandbox", "agentbox/internal/nearest", "github.com/BurntSushi/toml", "github.com/spf13/pflag"}},
 	{"agentbox/internal/cleanup", nil},
@@ -99,7 +99,7 @@ var layers = []struct {
 	{"agentbox/cmd/agentbox", []string{"agentbox/internal/cli", "agentbox/internal/wire", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/e2e/...", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "github.com/rogpeppe/go-internal/testscript", "github.com/creack/pty", "github.com/coder/websocket", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/manual", []string{"agentbox/internal/cli", "github.com/spf13/cobra/..."}},
-	{"agentbox/internal/bench", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "golang.org/x/sys/unix"}},
+	{"agentbox/internal/bench", []string{"agentbox/internal/...", "connectrpc.com/connect/v2/...", "google.golang.org/protobuf/encoding/protowire", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/manual", []string{"agentbox/internal/cli", "github.com/spf13/cobra", "github.com/spf13/cobra/doc"}},
 	{"agentbox/internal/arch", nil},
 }
