@@ -97,7 +97,7 @@ def test_real(client: agentbox.Client, box: agentbox.Box) -> None:
 
 
 def test_nobody_there() -> None:
-    with agentbox.Client("http://127.0.0.1:9", retries=1) as c, pytest.raises(agentbox.ConnectionFailed) as e:
+    with agentbox.Client("http://127.0.0.1:9", retries=1) as c, pytest.raises(agentbox.ConnectionFailed, match="at http://127.0.0.1:9:") as e:
         c.version()
     assert e.value.status is None and not e.value.sent
 

@@ -314,12 +314,12 @@ def _whole(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
-def transport_error(e: Exception) -> errors.Unavailable:
-    """The error for a request that got no answer."""
+def transport_error(e: Exception, server: str = "") -> errors.Unavailable:
+    """The error for a request that got no answer from the server of that URL."""
     text = str(e) or type(e).__name__
     if isinstance(e, (httpx.ReadTimeout, httpx.WriteTimeout)):
         return errors.RequestTimeout(f"the server did not answer in time: {type(e).__name__}")
-    error = errors.ConnectionFailed(f"no connection to the server: {text}")
+    error = errors.ConnectionFailed(f"no connection to the server{server and ' at '}{server}: {text}")
     error.sent = not isinstance(e, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError))
     return error
 
