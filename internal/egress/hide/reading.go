@@ -19,8 +19,9 @@ type starts struct {
 	count uint32
 }
 
-// fewStarts is how many a ring begins with.
-const fewStarts = 16
+// fewStarts is how many a ring begins with, manyStarts are more than it keeps when
+// nothing is asked for: an answer may last for hours after a long text.
+const fewStarts, manyStarts = 16, 256
 
 // add notes the begin of a byte, which is the last of n that are asked for.
 func (s *starts) add(begin int64, n int32) {
@@ -117,6 +118,13 @@ func (r *reading) star(n int32, end int64) {
 		s.held[i-s.pos] = '*'
 	}
 	r.done = end
+}
+
+// rest gives up what a long text took, between parts of the stream.
+func (r *reading) rest() {
+	if r.at == 0 && len(r.starts.ring) > manyStarts {
+		r.starts = starts{}
+	}
 }
 
 // from is the first byte at or before end that may be of a text that goes on.

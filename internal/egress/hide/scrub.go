@@ -60,6 +60,7 @@ func (s *Scrubber) Next(p []byte) []byte {
 	pass := end
 	for i := range s.readings {
 		pass = min(pass, s.readings[i].from(end))
+		s.readings[i].rest()
 	}
 	s.passed = int(max(0, pass-s.pos))
 	return s.held[:s.passed]

@@ -168,10 +168,15 @@ func TestLongValue(t *testing.T) {
 	}
 	s := scrubberOf(t, NewSearches(), "acme", value)
 	defer s.Close()
-	s.Next(make([]byte, pump.Large))
+	s.Next(append(make([]byte, pump.Large), in...))
 	s.Next(nil)
 	if cap(s.held) > 2*pump.Small {
 		t.Errorf("%d bytes are kept of a large part", cap(s.held))
+	}
+	for _, r := range s.readings {
+		if len(r.starts.ring) > manyStarts {
+			t.Errorf("%d places are kept of a long value", len(r.starts.ring))
+		}
 	}
 }
 
