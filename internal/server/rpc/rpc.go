@@ -89,11 +89,14 @@ type Parts struct {
 	LargeWait time.Duration
 }
 
-type service struct{ Parts }
+type service struct {
+	Parts
+	downloads downloads
+}
 
 // New adds the door's routes to a router.
 func New(router *server.Router, parts Parts) {
-	s := &service{parts}
+	s := &service{Parts: parts, downloads: make(downloads, maxLarge)}
 	rpcs := connect.NewServer()
 	sandboxv1connect.RegisterSandboxServiceHandler(rpcs, s)
 	healthv1connect.RegisterHealthHandler(rpcs, &health{parts})
