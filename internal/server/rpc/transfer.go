@@ -32,7 +32,8 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 		return nil, connect.NewError(connect.CodeInvalidArgument, wording.InvalidMode)
 	}
 	path := wording.Absolute(first.GetPath())
-	from := &uploaded{stream: stream, body: callOf(ctx).body, part: first, rest: first.GetData()}
+	c := callOf(ctx)
+	from := &uploaded{stream: stream, call: c, body: c.body, part: first, rest: first.GetData()}
 	err = s.inFiles(ctx, first.GetSessionId(), fileOp{audit.FileWrite, "upload", path}, func(in *client.Session) error {
 		return in.WriteFile(ctx, path, from, writeOptions(appending))
 	})
@@ -51,6 +52,7 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 // read directly, as connect gives it, of others as it comes.
 type uploaded struct {
 	stream sandboxv1connect.SandboxServiceUploadFileServerStream
+	call   *call
 	body   *enveloped // nil: nothing can
 	part   *sandboxv1.UploadFileRequest
 	rest   []byte // of its data
@@ -90,6 +92,8 @@ func (u *uploaded) Read(p []byte) (n int, err error) {
 // next begins the next message.
 func (u *uploaded) next() error {
 	release(u.part)
+	u.rest = nil
+	u.call.settle(0)
 	if u.body != nil {
 		if size, ok := u.body.part(); ok {
 			u.direct = size

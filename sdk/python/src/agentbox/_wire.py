@@ -245,6 +245,8 @@ _BY_CODE: dict[str, type[errors.AgentboxError]] = {
     "invalid_request": errors.InvalidArgument,
     "unauthenticated": errors.Unauthenticated,
     "forbidden": errors.PermissionDenied,
+    "method_not_allowed": errors.InvalidArgument,
+    "unsupported_media_type": errors.InvalidArgument,
     "not_found": errors.NotFound,
     "sandbox_destroyed": errors.SandboxGone,
     "sandbox_expired": errors.SandboxGone,
@@ -258,21 +260,19 @@ _BY_CODE: dict[str, type[errors.AgentboxError]] = {
     "quota_exceeded": errors.RateLimited,
     "rate_limited": errors.RateLimited,
     "timeout": errors.Unavailable,
+    "canceled": errors.Unavailable,
     "unavailable": errors.Unavailable,
     "internal": errors.ServerError,
 }
 
 _BY_STATUS: dict[int, type[errors.AgentboxError]] = {
-    400: errors.InvalidArgument,
     401: errors.Unauthenticated,
     403: errors.PermissionDenied,
     404: errors.NotFound,
     408: errors.Unavailable,
     409: errors.Conflict,
     413: errors.TooLarge,
-    415: errors.InvalidArgument,
     416: errors.OutOfRange,
-    422: errors.InvalidArgument,
     429: errors.RateLimited,
     502: errors.Unavailable,
     503: errors.Unavailable,
@@ -320,7 +320,7 @@ def problem_error(problem: Mapping[str, Any], detail: str, status: int | None = 
     code = text("code") or ""
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status or 0)
     if kind is None:
-        kind = errors.ServerError if (status or 500) >= 500 or (status or 0) < 400 else errors.AgentboxError
+        kind = errors.InvalidArgument if 400 <= (status or 0) < 500 else errors.ServerError
     return kind(
         detail,
         code=code,
@@ -337,12 +337,12 @@ def whole(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
-def transport_error(e: Exception) -> errors.Unavailable:
-    """The error for a request that got no answer."""
+def transport_error(e: Exception, server: str = "") -> errors.Unavailable:
+    """The error for a request that got no answer from the server of that URL."""
     text = str(e) or type(e).__name__
     if isinstance(e, (httpx.ReadTimeout, httpx.WriteTimeout)):
         return errors.RequestTimeout(f"the server did not answer in time: {type(e).__name__}")
-    error = errors.ConnectionFailed(f"no connection to the server: {text}")
+    error = errors.ConnectionFailed(f"no connection to the server{server and ' at '}{server}: {text}")
     error.sent = not isinstance(e, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError))
     return error
 

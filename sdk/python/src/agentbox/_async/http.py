@@ -168,7 +168,7 @@ class AsyncHTTP:
                 stream=True,
             )
         except httpx.TransportError as e:
-            raise transport_error(e) from e
+            raise transport_error(e, self.settings.socket or self.settings.base) from e
         if response.is_success:
             return response
         async with contextlib.aclosing(response):

@@ -169,7 +169,7 @@ class HTTP:
                 stream=True,
             )
         except httpx.TransportError as e:
-            raise transport_error(e) from e
+            raise transport_error(e, self.settings.socket or self.settings.base) from e
         if response.is_success:
             return response
         with contextlib.closing(response):

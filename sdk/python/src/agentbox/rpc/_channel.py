@@ -81,6 +81,7 @@ _CLASSES: dict[grpc.StatusCode, type[errors.AgentboxError]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.RateLimited,
     grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.RequestTimeout,
+    grpc.StatusCode.CANCELLED: errors.Unavailable,
 }
 
 
