@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -162,7 +163,7 @@ func refusal(resp *http.Response, body []byte) *Error {
 		e.FirstOffset = n
 	}
 	if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n >= 0 {
-		e.RetryAfter = time.Duration(n) * time.Second
+		e.RetryAfter = time.Duration(min(n, int(math.MaxInt64/time.Second))) * time.Second
 	}
 	return e
 }

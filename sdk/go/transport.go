@@ -224,7 +224,12 @@ func pages[T any](ctx context.Context, c *Client, path string, query url.Values)
 					return
 				}
 			}
-			if page.NextCursor == nil || *page.NextCursor == "" {
+			switch {
+			case page.NextCursor == nil || *page.NextCursor == "":
+				return
+			case *page.NextCursor == query.Get("cursor"): // it would never end
+				var none T
+				yield(none, &Error{Code: "internal", Detail: "a page of the server's list leads to itself"})
 				return
 			}
 			query.Set("cursor", *page.NextCursor)

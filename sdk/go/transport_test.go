@@ -189,6 +189,28 @@ func TestRateLimited(t *testing.T) {
 	}
 }
 
+// TestOddRetryAfter: the longest time that a server can write is a time, too.
+func TestOddRetryAfter(t *testing.T) {
+	f := play(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "9223372037") // a second more than a time can be
+		refuse(w, 429, "rate_limited")
+	})
+	var e *agentbox.Error
+	if err := getBox(within(t), f.Client); !errors.As(err, &e) || e.RetryAfter < time.Hour || len(f.requests()) != 1 {
+		t.Errorf("%v, to be asked again after %v, after %d requests", err, e.RetryAfter, len(f.requests()))
+	}
+}
+
+// TestPageThatLeadsToItself: a server's list ends.
+func TestPageThatLeadsToItself(t *testing.T) {
+	f := play(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"items": [], "next_cursor": "a"}`)
+	})
+	if _, err := agentbox.Collect(f.Secrets.List(within(t))); !errors.Is(err, agentbox.ErrInternal) || len(f.requests()) != 2 {
+		t.Errorf("%v after %d requests", err, len(f.requests()))
+	}
+}
+
 // TestNobodyThere: no server is ErrUnavailable, and nothing was done.
 func TestNobodyThere(t *testing.T) {
 	c, err := agentbox.NewClient(agentbox.WithURL("http://127.0.0.1:1"))

@@ -43,6 +43,12 @@ export async function joined(stream: ReadableStream<Uint8Array>, most: number): 
   return whole;
 }
 
+/** The text of an answer; undefined: it has more than so many bytes. */
+export async function textOf(response: Response, most: number): Promise<string | undefined> {
+  const bytes = response.body ? await joined(response.body, most) : new Uint8Array();
+  return bytes && new TextDecoder().decode(bytes);
+}
+
 /** Passes a stream on and tells how far it is. */
 export function counted(stream: ReadableStream<Uint8Array>, total: number | undefined, progress: Progress | undefined): ReadableStream<Uint8Array> {
   if (!progress) {

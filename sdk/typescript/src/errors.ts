@@ -1,3 +1,4 @@
+import { textOf } from "./bytes.js";
 import type { FieldError } from "./types.js";
 
 /** What a server says of a request that it did not do. */
@@ -124,10 +125,13 @@ export function errorOf(message: string, details: Partial<ErrorDetails>): Agentb
   return new kind(message, details);
 }
 
+/** The largest error that is read, in bytes. */
+const maxProblem = 1 << 20;
+
 /** The error that an answer tells of; the answer is read. */
 export async function errorOfResponse(response: Response): Promise<AgentboxError> {
-  const text = await response.text().catch(() => "");
-  const body = parse(text);
+  const text = await textOf(response, maxProblem).catch(() => undefined);
+  const body = parse(text ?? "");
   const details: Partial<ErrorDetails> = {
     status: response.status,
     code: word(body.code),
@@ -138,9 +142,9 @@ export async function errorOfResponse(response: Response): Promise<AgentboxError
     retryAfter: seconds(response.headers.get("Retry-After")),
   };
   if (Array.isArray(body.detail)) {
-    details.fields = body.detail as FieldError[];
-    const told = details.fields.map((field) => `${field.loc.join(".")}: ${field.msg}`).join("; ");
-    return errorOf(told, { ...details, code: "invalid_form" });
+    details.fields = (body.detail as FieldError[]).filter((field) => Array.isArray(field?.loc));
+    const told = details.fields.map((field) => `${field.loc.map(String).join(".")}: ${field.msg}`).join("; ");
+    return errorOf(told || "The request has the wrong form", { ...details, code: "invalid_form" });
   }
   return errorOf(word(body.detail) ?? `The server answered ${response.status} ${response.statusText}`.trim(), details);
 }

@@ -1,5 +1,5 @@
-import { chunksOf } from "./bytes.js";
-import { AgentboxError, ConnectionError, errorOfEvent, errorOfResponse } from "./errors.js";
+import { chunksOf, textOf } from "./bytes.js";
+import { AgentboxError, ConnectionError, errorOfEvent, errorOfResponse, Internal, InvalidArgument } from "./errors.js";
 import { fromApi, toApi } from "./names.js";
 import { platform } from "./platform/node.js";
 import { readEvents, type ServerEvent } from "./sse.js";
@@ -42,8 +42,14 @@ const answerTimeout = 60_000;
 /** The longest that a server may have a request wait before it is sent again, in seconds. */
 const maxWait = 10;
 
-/** A part of a path. */
+/** The largest answer in JSON, in bytes: no text of JavaScript has more. */
+const maxAnswer = 512 << 20;
+
+/** A part of a path. What would make another path of it names nothing. */
 export function segment(text: string): string {
+  if (text === "" || text === "." || text === "..") {
+    throw new InvalidArgument(`"${text}" names nothing on the server`);
+  }
   return encodeURIComponent(text);
 }
 
@@ -64,7 +70,11 @@ export class Http {
   /** The answer's JSON, in TypeScript's names. */
   async json<T>(call: Call): Promise<T> {
     const response = await this.send(call);
-    return this.reading(async () => fromApi<T>(await response.json()), call);
+    const text = await this.reading(() => textOf(response, maxAnswer), call);
+    if (text === undefined) {
+      throw new Internal(`the server's answer has more than ${maxAnswer} bytes`, { status: response.status });
+    }
+    return this.reading(async () => answered<T>(text), call);
   }
 
   /** For calls whose answer says nothing. */
@@ -141,10 +151,15 @@ export class Http {
       body = JSON.stringify(toApi(call.json));
     }
     const init: RequestInit & { duplex?: "half" } = { method: call.method, headers, body, signal: call.signal };
+    init.redirect = "manual"; // a key, and what is sent with it, is for one server
     if (body instanceof ReadableStream) {
       init.duplex = "half";
     }
     const response = await this.within(call, init);
+    if (response.type === "opaqueredirect" || (response.status >= 300 && response.status < 400)) {
+      await response.body?.cancel();
+      throw new Internal("the server leads to another address, where nothing is sent", { status: response.status });
+    }
     if (!response.ok) {
       throw await errorOfResponse(response);
     }
@@ -199,6 +214,15 @@ export class Http {
   }
 }
 
+/** What an answer says. One that is nested too deeply to be read says nothing. */
+function answered<T>(text: string): T {
+  try {
+    return fromApi<T>(JSON.parse(text));
+  } catch (error) {
+    throw error instanceof RangeError ? new Internal("the server's answer is nested too deeply", {}, { cause: error }) : error;
+  }
+}
+
 /** Waits; a signal ends it with its reason. */
 export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   signal?.throwIfAborted();
@@ -232,6 +256,9 @@ export class Pages<T> implements AsyncIterable<T> {
     let cursor: string | undefined;
     do {
       const page = await this.http.json<Page<never>>({ ...this.call, query: { limit: 1000, ...this.call.query, cursor } });
+      if (!Array.isArray(page?.items) || (page.nextCursor && page.nextCursor === cursor)) {
+        throw new Internal("the server's answer is no page of a list"); // one that leads to itself would never end
+      }
       for (const item of page.items) {
         yield this.made(item);
       }

@@ -8,28 +8,44 @@ const maxMessage = 512 << 10;
 const maxQueued = 1 << 20;
 const lookEvery = 5;
 
+/** How much may wait to be read, in bytes: nothing holds a WebSocket's sender back. */
+const maxUnread = 256 << 20;
+
 /** The code of a WebSocket that is closed in order. */
 const normal = 1000;
 
-/** A WebSocket of a sandbox. Its messages are read once, in order; those that nobody reads are kept in memory. */
+/** A WebSocket of a sandbox. Its messages are read once, in order; those that nobody reads are kept in memory, up to 256 MiB: with more it breaks. */
 export class Socket {
   private readonly queue: (Uint8Array | string)[] = [];
   private wake: () => void = () => undefined;
   private over = false;
+  private unread = 0;
   /** Whether it was closed in another way than in order. */
   broken = false;
 
   private constructor(private readonly socket: WebSocket) {
     socket.binaryType = "arraybuffer";
     socket.onmessage = ({ data }: MessageEvent<string | ArrayBuffer>) => {
-      this.queue.push(typeof data === "string" ? data : new Uint8Array(data));
+      const message = typeof data === "string" ? data : new Uint8Array(data);
+      this.unread += sizeOf(message);
+      if (this.unread > maxUnread) {
+        socket.onmessage = null;
+        socket.close();
+        this.end(false);
+        return;
+      }
+      this.queue.push(message);
       this.wake();
     };
-    socket.onclose = ({ code }: CloseEvent) => {
+    socket.onclose = ({ code }: CloseEvent) => this.end(code === normal);
+  }
+
+  private end(inOrder: boolean): void {
+    if (!this.over) {
       this.over = true;
-      this.broken = code !== normal;
+      this.broken = !inOrder;
       this.wake();
-    };
+    }
   }
 
   /** Opens one below a sandbox. */
@@ -52,7 +68,9 @@ export class Socket {
     while (this.queue.length === 0 && !this.over) {
       await new Promise<void>((resolve) => (this.wake = resolve));
     }
-    return this.queue.shift();
+    const message = this.queue.shift();
+    this.unread -= message === undefined ? 0 : sizeOf(message);
+    return message;
   }
 
   /** Sends a control message. */
@@ -76,6 +94,11 @@ export class Socket {
   close(): void {
     this.socket.close(normal);
   }
+}
+
+/** Bytes of a message, and something for keeping it: an empty one takes memory, too. */
+function sizeOf(message: Uint8Array | string): number {
+  return message.length + 100;
 }
 
 /** Why a WebSocket can't be opened, which WebSockets do not tell. */

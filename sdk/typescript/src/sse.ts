@@ -18,7 +18,8 @@ const maxEvent = 4 << 20;
 export async function* readEvents(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<ServerEvent, void, undefined> {
   const decoder = new TextDecoder(); // it takes a byte order mark away
   const event = new EventBuilder();
-  let rest = "";
+  let rest: string[] = []; // of a line that is not whole
+  let held = 0;
   let halfEnd = false; // the last line ended in a CR: an LF behind it belongs to it
   for await (const chunk of chunks) {
     let text = decoder.decode(chunk, { stream: true });
@@ -29,9 +30,16 @@ export async function* readEvents(chunks: AsyncIterable<Uint8Array>): AsyncGener
       text = text.slice(1);
     }
     halfEnd = text.endsWith("\r");
-    const lines = (rest + text).split(/\r\n|\n|\r/);
-    rest = lines.pop() ?? "";
-    if (rest.length > maxEvent) {
+    const lines = text.split(/\r\n|\n|\r/);
+    const last = lines.pop() ?? "";
+    if (lines.length > 0) {
+      lines[0] = rest.join("") + lines[0];
+      rest = [];
+      held = 0;
+    }
+    rest.push(last);
+    held += last.length;
+    if (held > maxEvent) {
       throw new RangeError("the server sent an event that is too long");
     }
     for (const line of lines) {
