@@ -44,9 +44,9 @@ func Attach() error {
 	return nil
 }
 
-// reachTimeout is how long the first process may take until it listens. The host
-// waits a little longer for all of this.
-const reachTimeout = 15 * time.Second
+// reachTimeout is how long the first process may take until it listens. A host that
+// comes back gives all of a take-over twice as much, and so hears what failed.
+const reachTimeout = 5 * time.Second
 
 // reach connects s to the first process. That may still be starting: a host is
 // killed and comes back faster than a sandbox starts on a busy machine. It refuses
