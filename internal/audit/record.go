@@ -19,9 +19,9 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
+
+	"agentbox/internal/sandbox"
 )
 
 // Action is what was done, one of a closed list.
@@ -81,12 +81,12 @@ func (r Record) line() ([]byte, error) {
 	}
 	r.Time = r.Time.UTC()
 	for _, s := range []*string{(*string)(&r.Action), &r.Owner, &r.KeyID, &r.Sandbox, &r.RequestID, &r.Result} {
-		*s = clip(*s)
+		*s = sandbox.Clip(*s, maxText)
 	}
 	if len(r.Details) > 0 {
 		details := map[string]string{}
 		for _, k := range slices.Sorted(maps.Keys(r.Details))[:min(len(r.Details), maxDetails)] {
-			details[clip(k)] = clip(r.Details[k])
+			details[sandbox.Clip(k, maxText)] = sandbox.Clip(r.Details[k], maxText)
 		}
 		r.Details = details
 	}
@@ -96,16 +96,4 @@ func (r Record) line() ([]byte, error) {
 		line, err = json.Marshal(r)
 	}
 	return append(line, '\n'), err
-}
-
-// clip cuts a text where a character ends.
-func clip(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	end := maxText
-	for end > maxText-utf8.UTFMax && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return strings.Clone(s[:end]) + "…"
 }

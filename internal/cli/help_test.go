@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"github.com/spf13/cobra"
 )
 
@@ -47,4 +50,41 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	check(root)
+}
+
+// TestMisused: who calls a command wrongly is told how it is called, or which was meant.
+func TestMisused(t *testing.T) {
+	noServer(t)
+	for args, want := range map[string]string{
+		"crate":              `unknown command "crate" for "agentbox"; did you mean create?`,
+		"volume crate":       "did you mean create?",
+		"zzz":                `unknown command "zzz" for "agentbox"; see agentbox --help`,
+		"logs dev":           "received 1: agentbox logs SANDBOX EXEC [flags]; see agentbox logs --help",
+		"exec":               "agentbox exec [flags] SANDBOX -- COMMAND [ARG...]; see agentbox exec --help",
+		"run python3 -c x":   "flags of a COMMAND stand with it behind a --: agentbox run [flags] [IMAGE] [-- COMMAND [ARG...]]",
+		"exec dev ls --long": "unknown flag: --long; flags of a COMMAND stand with it behind a --",
+		"ls --bogus":         "unknown flag: --bogus; see agentbox ls --help",
+		"run --timeout 5":    "allowed is a time with its unit",
+	} {
+		got := call(t, "", strings.Fields(args)...)
+		if got.code != ExitFailure || got.stdout != "" {
+			t.Errorf("%s: %+v", args, got)
+		}
+		wantIn(t, got.stderr, want)
+	}
+}
+
+// TestWords: what an error is to programs is not said to people, and nothing else is cut.
+func TestWords(t *testing.T) {
+	for want, err := range map[string]error{
+		`no image "x"`:     fmt.Errorf("no image %q: %w", "x", errdefs.ErrNotFound),
+		"is in use":        fmt.Errorf("is in use: %w", errdefs.ErrAlreadyExists),
+		"host: not found":  errors.New("host: not found"),
+		"not found":        errdefs.ErrNotFound,
+		"x: not found: no": fmt.Errorf("x: %w: no", errdefs.ErrNotFound),
+	} {
+		if got := words(nil, err); got != want {
+			t.Errorf("%q is %q", err, got)
+		}
+	}
 }

@@ -121,7 +121,7 @@ func (a *App) pullForRun(ctx context.Context, store *image.Store, name string) (
 	fmt.Fprintf(a.Stderr, "agentbox: pulling image %q\n", name)
 	img, err := a.pull(ctx, store, name, image.PullOptions{Registry: opts}, false)
 	if err != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w\n(images that are here: agentbox images ls; that can be built: %s)", err, strings.Join(image.Recipes(), ", "))
+		err = fmt.Errorf("%w\n(images that are here: agentbox images ls; that can be built: %s; a COMMAND stands behind a --: agentbox run -- %s)", err, strings.Join(image.Recipes(), ", "), name)
 	}
 	return img, err
 }

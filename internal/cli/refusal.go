@@ -18,7 +18,9 @@ type apiError struct {
 	Status     int
 	Code       string
 	Text       string
-	first      int64 // of out_of_range: the first offset that is there
+	field      string // of invalid_value
+	reason     string // of a sandbox's end
+	first      int64  // of out_of_range: the first offset that is there
 	retryAfter time.Duration
 }
 
@@ -32,14 +34,48 @@ func (r *remote) refusal(ctx context.Context, path string, resp *http.Response, 
 		e.Text += "\n(set " + keyVariable + ", or add a profile; on the server's machine agentbox key create makes a key)"
 	case e.Code == "unauthenticated":
 		e.Text += "\n(the key is not this server's, or was revoked; on the server's machine agentbox key create makes another)"
-	case e.Code == "forbidden":
-		e.Text += "\n(on the server's machine agentbox key create --admin makes an admin's key)"
 	case e.Status == http.StatusNotFound && e.Code == "":
 		e.Text += fmt.Sprintf("\n(is %s an agentbox server of this version?)", r.where)
 	case e.Code == "not_found" && e.Text == unknownSandbox:
 		e.Text = r.unknown(ctx, path)
+	case e.Code == "sandbox_destroyed" || e.Code == "sandbox_expired":
+		if name := sandboxOf(path); name != "" {
+			e.Text = fmt.Sprintf("sandbox %q is not there any more (%s)\n(agentbox ls lists those that are)", name, e.reason)
+		}
+	default:
+		e.Text += advice(e, path)
 	}
 	return e
+}
+
+// advice is a further line for refusals about which another command helps.
+func advice(e *apiError, path string) string {
+	box := sandboxOf(path)
+	switch {
+	case e.Code == "forbidden" && strings.Contains(e.Text, "admin key"):
+		return "\n(on the server's machine agentbox key create --admin makes an admin's key)"
+	case e.Code == "forbidden" && strings.Contains(e.Text, "in allowed_hosts"):
+		preset := map[string]string{"pip": "python", "npm": "npm"}[path[strings.LastIndex(path, "/")+1:]]
+		return fmt.Sprintf("\n(agentbox egress allow %s %s lets it reach them)", box, preset)
+	case e.Code == "invalid_value" && e.field == "image":
+		return "\n(on the server's machine agentbox images ls shows them, agentbox images pull and build get others)"
+	case e.Code == "conflict" && strings.HasPrefix(e.Text, "volume ") && strings.Contains(e.Text, " is used by "):
+		return "\n(agentbox rm of that sandbox frees it; agentbox volume ls says which sandbox has which)"
+	case e.Code != "not_found":
+		return ""
+	}
+	for beginning, command := range map[string]string{
+		"there is no exec ":    "agentbox execs " + box,
+		"there is no session ": "agentbox sessions ls " + box,
+		"Volume not found":     "agentbox volume ls",
+		"Key not found":        "agentbox key ls",
+		"Secret not found":     "agentbox secret ls",
+	} {
+		if strings.HasPrefix(e.Text, beginning) {
+			return "\n(" + command + " lists them)"
+		}
+	}
+	return ""
 }
 
 // unknownSandbox is what a server says of a sandbox that never was.
@@ -51,6 +87,7 @@ func parseProblem(resp *http.Response, answer []byte) *apiError {
 		Detail json.RawMessage `json:"detail"`
 		Code   string          `json:"code"`
 		Reason string          `json:"reason"`
+		Field  string          `json:"field"`
 	}
 	e := &apiError{Status: resp.StatusCode}
 	if first, err := strconv.ParseInt(resp.Header.Get("X-First-Offset"), 10, 64); err == nil {
@@ -67,9 +104,9 @@ func parseProblem(resp *http.Response, answer []byte) *apiError {
 	case json.Unmarshal(answer, &p) != nil:
 	case json.Unmarshal(p.Detail, &e.Text) == nil:
 	case json.Unmarshal(p.Detail, &fields) == nil && len(fields) > 0:
-		e.Text = strings.TrimSpace(fmt.Sprintln(append(fields[0].Loc, fields[0].Msg)...))
+		e.Text = place(fields[0].Loc) + fields[0].Msg
 	}
-	e.Code = p.Code
+	e.Code, e.field, e.reason = p.Code, p.Field, p.Reason
 	if e.Text == "" {
 		e.Text = "the server answered " + resp.Status
 	}
@@ -79,15 +116,38 @@ func parseProblem(resp *http.Response, answer []byte) *apiError {
 	return e
 }
 
+// place is where in a request something is wrong, before what it is: field.part: …
+func place(loc []any) string {
+	if len(loc) > 0 && (loc[0] == "body" || loc[0] == "query") {
+		loc = loc[1:]
+	}
+	parts := make([]string, len(loc))
+	for i := range loc {
+		parts[i] = fmt.Sprint(loc[i])
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return strings.Join(parts, ".") + ": "
+}
+
+// sandboxOf is the sandbox that a path is about, as its user called it; "" without one.
+func sandboxOf(path string) string {
+	rest, ok := strings.CutPrefix(path, "/sandboxes/")
+	if end := strings.IndexAny(rest, "/?"); end >= 0 {
+		rest = rest[:end]
+	}
+	name, err := url.PathUnescape(rest)
+	if !ok || err != nil {
+		return ""
+	}
+	return name
+}
+
 // unknown names the sandbox that was not found, and the one that was meant.
 func (r *remote) unknown(ctx context.Context, path string) string {
-	rest, _ := strings.CutPrefix(path, "/sandboxes/")
-	end := strings.IndexAny(rest, "/?")
-	if end < 0 {
-		end = len(rest)
-	}
-	name, err := url.PathUnescape(rest[:end])
-	if err != nil || name == "" {
+	name := sandboxOf(path)
+	if name == "" {
 		return unknownSandbox
 	}
 	text := fmt.Sprintf("no sandbox %q on the server", name)

@@ -9,10 +9,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
+	"github.com/containerd/errdefs"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"agentbox/internal/nearest"
 	"agentbox/internal/sandbox"
 )
 
@@ -32,7 +35,7 @@ type App struct {
 func (a *App) Main(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	var status exitStatus
 	switch {
 	case err == nil:
@@ -40,9 +43,24 @@ func (a *App) Main(ctx context.Context, args []string) int {
 	case errors.As(err, &status):
 		return int(status)
 	default:
-		fmt.Fprintf(a.Stderr, "agentbox: %s\n", visibleLines(err.Error()))
+		fmt.Fprintf(a.Stderr, "agentbox: %s\n", visibleLines(words(cmd, err)))
 		return ExitFailure
 	}
+}
+
+// words are an error's, without the kind that it ends in for programs. Cobra finds
+// what is missing itself and does not point to the help.
+func words(cmd *cobra.Command, err error) string {
+	text := err.Error()
+	if strings.HasPrefix(text, "required flag(s) ") {
+		return text + "; see " + cmd.CommandPath() + " --help"
+	}
+	for _, kind := range []error{errdefs.ErrNotFound, errdefs.ErrInvalidArgument, errdefs.ErrFailedPrecondition, errdefs.ErrAlreadyExists} {
+		if rest, ok := strings.CutSuffix(text, ": "+kind.Error()); ok && errors.Is(err, kind) {
+			return rest
+		}
+	}
+	return text
 }
 
 // Command is the command line, for what is made of it: pages of the manual, completions.
@@ -80,7 +98,11 @@ What "run" makes is in "agentbox ps", what the server has in "agentbox ls".`,
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w; see %s --help", explainFlag(err), cmd.CommandPath())
+		err = explainFlag(err)
+		if strings.HasPrefix(err.Error(), "unknown ") && strings.Contains(cmd.Use, "-- COMMAND") {
+			return fmt.Errorf("%w; flags of a COMMAND stand with it behind a --: %s; see %s --help", err, cmd.UseLine(), cmd.CommandPath())
+		}
+		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 	})
 	root.PersistentFlags().String("data-dir", os.Getenv("AGENTBOX_DATA_DIR"),
 		"where images and sandboxes are kept (AGENTBOX_DATA_DIR; default /var/lib/agentbox, or $XDG_DATA_HOME/agentbox for an ordinary user)")
@@ -122,14 +144,26 @@ func explainFlag(err error) error {
 	return &sandbox.InvalidError{Field: bad.GetFlag().Name, Value: bad.GetValue(), Allowed: allowed}
 }
 
-// pointToHelp makes complaints about arguments end as those about flags do.
+// pointToHelp makes complaints about arguments name the command that was meant, or
+// say what the arguments are, and end as those about flags do.
 func pointToHelp(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+			err := check(cmd, args)
+			switch {
+			case err == nil:
+				return nil
+			case len(args) == 0 || !cmd.HasSubCommands():
+				return fmt.Errorf("%w: %s; see %s --help", err, cmd.UseLine(), cmd.CommandPath())
 			}
-			return nil
+			var known []string
+			for _, c := range cmd.Commands() {
+				known = append(known, c.Name())
+			}
+			if like := nearest.Name(args[0], known); like != "" {
+				return fmt.Errorf("%w; did you mean %s?", err, like)
+			}
+			return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 		}
 	}
 	for _, c := range cmd.Commands() {

@@ -111,7 +111,7 @@ func runPythonClient(t *testing.T) *pythonRun {
 	wheels := pythonWheels(t, filepath.Join(root, "sdk", "python", "pyproject.toml"))
 	dir := t.TempDir()
 	source := filepath.Join(dir, "checkout", "sdk", "python")
-	copyCheckout(t, filepath.Join(dir, "checkout"), "sdk/python", "docs/openapi.json")
+	copyCheckout(t, filepath.Join(dir, "checkout"), "sdk/python", "sdk/errors.json", "docs/openapi.json")
 	python := installPython(t, wheels, source, dir)
 
 	d := StartDaemon(t, append(indexFlags(t), "--egress-full", "--sandbox-memory", "256m")...)

@@ -189,7 +189,7 @@ func typescriptTree(t *testing.T) string {
 	if err != nil {
 		t.Fatalf("ask node for its version: %v", err)
 	}
-	files := checkoutFiles(t, "sdk/typescript", "docs/openapi.json", "LICENSE")
+	files := checkoutFiles(t, "sdk/typescript", "sdk/errors.json", "docs/openapi.json", "LICENSE")
 	sum := sha256.New()
 	for _, f := range files {
 		fmt.Fprintf(sum, "%s\x00%d\x00%s", f.name, len(f.text), f.text)

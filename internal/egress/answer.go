@@ -9,19 +9,21 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"agentbox/internal/egress/hide"
 )
 
 // answer passes the answer on. It reports whether the client may send another
 // request.
 func (x *exchange) answer(ctx context.Context, resp *http.Response) bool {
 	x.gone.answered()
-	x.hide.answer(resp)
+	x.hide.Answer(resp)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return x.upgraded(ctx, resp)
 	}
 	keep := !x.req.Close && !x.old && x.body.atEnd()
 	bodiless := x.req.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
-	if x.hide != nil && !bodiless && encoded(resp.Header) {
+	if x.hide != nil && !bodiless && hide.Encoded(resp.Header) {
 		return x.refuseEncoded()
 	}
 	chunked := !bodiless && resp.ContentLength < 0 && !x.old
@@ -33,6 +35,17 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response) bool {
 	clean := x.body.stop()
 	x.linger = x.linger || !clean
 	return keep && clean
+}
+
+// refuseEncoded answers in place of a server that encodes what it was asked not
+// to.
+func (x *exchange) refuseEncoded() bool {
+	x.gone.stop()
+	clean := x.body.stop()
+	return x.refuse(x.f, x.req, &refusal{
+		status: http.StatusBadGateway, code: CodeSecret,
+		text: "Proxy error: the server's answer is encoded, although it was asked not to, and can't be searched for the secret that was put into the request",
+	}) && clean
 }
 
 // cutOff ends the connection in the middle of an answer.
@@ -114,7 +127,7 @@ func (x *exchange) copyBody(resp *http.Response, chunked bool) error {
 	defer piece.Release()
 	for {
 		b, err := piece.Read(resp.Body)
-		if err := x.pass(to, x.hide.next(b)); err != nil {
+		if err := x.pass(to, x.hide.Next(b)); err != nil {
 			return err
 		}
 		switch {
@@ -137,7 +150,7 @@ func (x *exchange) pass(to io.Writer, part []byte) error {
 }
 
 func (x *exchange) endBody(resp *http.Response, to io.Writer, chunked bool) error {
-	if err := x.pass(to, x.hide.rest()); err != nil || !chunked {
+	if err := x.pass(to, x.hide.Rest()); err != nil || !chunked {
 		return err
 	}
 	x.mu.Lock()
@@ -145,7 +158,7 @@ func (x *exchange) endBody(resp *http.Response, to io.Writer, chunked bool) erro
 	if err := to.(io.Closer).Close(); err != nil {
 		return err
 	}
-	x.hide.header(resp.Trailer)
+	x.hide.Header(resp.Trailer)
 	_ = resp.Trailer.Write(x.w) // errors stay in the writer
 	_, err := x.w.WriteString("\r\n")
 	return err

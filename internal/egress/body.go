@@ -161,15 +161,25 @@ func (g *watcher) start() {
 
 func (g *watcher) watch() {
 	g.mu.Lock()
-	if g.stopped || g.web.r.Buffered() > 0 {
+	if g.stopped {
 		g.mu.Unlock()
 		return
 	}
 	g.done = make(chan struct{})
 	g.mu.Unlock()
 	defer close(g.done)
-	_, err := g.web.r.Peek(1)
-	g.saw(err)
+	g.saw(g.readOn())
+}
+
+// readOn reads ahead, also what the client asks for next, until it has no more to say.
+// Of one that asks for more than there is room for nothing is found out.
+func (g *watcher) readOn() error {
+	for r := g.web.r; r.Buffered() < r.Size(); {
+		if _, err := r.Peek(r.Buffered() + 1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (g *watcher) saw(err error) {

@@ -10,6 +10,7 @@ import (
 	"net/textproto"
 	"net/url"
 
+	"agentbox/internal/egress/hide"
 	"agentbox/internal/egress/policy"
 )
 
@@ -26,10 +27,11 @@ func (w *web) forward(req *http.Request, t policy.Target) bool {
 	if r != nil {
 		return w.refuse(f, req, r)
 	}
+	defer x.hide.Close()
 	x.body = newRequestBody(x)
 	x.gone = &watcher{web: w, cancel: f.cancel}
 	defer context.AfterFunc(ctx, func() { abort(w.client.conn.Conn) })()
-	resp, err := w.roundTripper().RoundTrip(x.outgoing(ctx, h))
+	resp, err := x.send(ctx, x.outgoing(ctx, h))
 	defer x.count()
 	if err != nil {
 		return x.failed(ctx, err)
@@ -70,7 +72,7 @@ type exchange struct {
 	old  bool // of HTTP/1.0
 	body *requestBody
 	gone *watcher
-	hide *scrubber // what the answer must not show; nil: nothing
+	hide *hide.Scrubber // what the answer must not show; nil: nothing
 
 	up       *upstream // the connection that carried it; nil before there is one
 	up0, dn0 int64     // what it had carried before
@@ -99,14 +101,17 @@ func (x *exchange) head() (http.Header, *refusal) {
 	if x.scheme != "https" {
 		into = nil
 	}
-	hide, err := x.p.o.Secrets.Inject(x.s, x.f.target, into)
+	values, err := x.p.o.Secrets.Inject(x.s, x.f.target, into)
 	if err != nil {
 		return nil, &refusal{status: http.StatusBadGateway, code: CodeSecret, text: "Proxy error: " + err.Error()}
 	}
-	if len(hide) > 0 && x.s.guesses.tooMany() {
+	if len(values) > 0 && x.s.guesses.TooMany() {
 		return nil, deny(http.StatusForbidden, CodeSecret, "Request not allowed: the sandbox seems to guess at a secret, by what it has its host repeat; nothing of that is shown until the sandbox was stopped and started", "")
 	}
-	if x.hide = newScrubber(hide, x.s.guesses); x.hide != nil {
+	if x.hide, err = x.p.searches.Scrubber(x.s.Owner(), values, x.s.guesses); err != nil {
+		return nil, deny(http.StatusTooManyRequests, CodeSecret, "Request not allowed: "+err.Error(), "")
+	}
+	if x.hide != nil {
 		// What is compressed can't be searched, nor what is cut where the client likes.
 		h.Del("Range")
 		h.Del("If-Range")
@@ -165,10 +170,15 @@ func (x *exchange) gotConn(i httptrace.GotConnInfo) {
 		conn = c.NetConn()
 	}
 	if up, ok := conn.(*upstream); ok {
-		x.up, x.up0, x.dn0 = up, up.up.Load(), up.down.Load()
-		x.f.rec.Addr = up.addr.Addr()
-		x.opened(x.f, up)
+		x.carried(up)
 	}
+}
+
+// carried notes which connection the request goes over.
+func (x *exchange) carried(up *upstream) {
+	x.up, x.up0, x.dn0 = up, up.up.Load(), up.down.Load()
+	x.f.rec.Addr = up.addr.Addr()
+	x.opened(x.f, up)
 }
 
 // count notes what the request moved.
@@ -202,7 +212,7 @@ func (x *exchange) interim(code int, h textproto.MIMEHeader) error {
 	}
 	head := http.Header(h).Clone()
 	dropHops(head)
-	x.hide.header(head)
+	x.hide.Header(head)
 	return x.writeInterim(code, head)
 }
 

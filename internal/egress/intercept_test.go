@@ -51,7 +51,7 @@ type vault struct{}
 
 func (vault) Wants(_ *egress.Session, t policy.Target) bool { return t.Host() == "allowed.test" }
 
-func (v vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide []egress.Hidden, err error) {
+func (v vault) Inject(s *egress.Session, t policy.Target, h http.Header) ([]string, error) {
 	if !v.Wants(s, t) {
 		return nil, nil
 	}
@@ -61,7 +61,7 @@ func (v vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide [
 	case "placeholder-" + s.Sandbox():
 		h.Set("X-Key", secret)
 	}
-	return []egress.Hidden{{secret}}, nil
+	return []string{secret}, nil
 }
 
 // secret is what the vault has.

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"time"
 
+	"agentbox/internal/egress/hide"
 	"agentbox/internal/egress/policy"
 	"agentbox/internal/egress/token"
 )
@@ -32,15 +33,12 @@ type Injector interface {
 	// Wants reports whether requests of the sandbox to a target may have one put in,
 	// and so must be seen.
 	Wants(s *Session, t policy.Target) bool
-	// Inject returns what the answer must not show: also what was put into other
+	// Inject returns the values that the answer must not show: also what was put into other
 	// requests, which the server may remember. Without a header nothing is put in: no
 	// secret goes over the network in clear. With an error, whose text is for the
 	// sandbox, the request is not sent.
-	Inject(s *Session, t policy.Target, h http.Header) (hide []Hidden, err error)
+	Inject(s *Session, t policy.Target, h http.Header) (values []string, err error)
 }
-
-// Hidden are the forms in which a server may repeat a value, the value itself first.
-type Hidden []string
 
 // Verifier checks tokens, see [token.Keys].
 type Verifier interface {
@@ -62,12 +60,15 @@ type Options struct {
 }
 
 // Proxy serves connections of sandboxes. Any number of goroutines may use it.
-type Proxy struct{ o Options }
+type Proxy struct {
+	o        Options
+	searches *hide.Searches
+}
 
 // New makes a proxy.
 func New(o Options) *Proxy {
 	o.Timeouts = o.Timeouts.withDefaults()
-	return &Proxy{o: o}
+	return &Proxy{o: o, searches: hide.NewSearches()}
 }
 
 // ServeConn serves what a program in the sandbox sent to its proxy, HTTP/1.1 or

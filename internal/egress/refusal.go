@@ -127,7 +127,7 @@ func plain(err error) string {
 		return "the server does not speak TLS 1.2 or later with the proxy"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused"
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case isGone(err):
 		return "the server closed the connection"
 	case errors.Is(err, context.Canceled), errors.Is(err, net.ErrClosed):
 		return "the connection was closed"
@@ -135,4 +135,9 @@ func plain(err error) string {
 		return "the server's answer is no HTTP"
 	}
 	return "the server could not be reached"
+}
+
+// isGone reports whether an error tells that the other end has closed the connection.
+func isGone(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

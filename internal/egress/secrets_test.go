@@ -7,12 +7,14 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/coder/websocket"
 
 	"agentbox/internal/egress"
+	"agentbox/internal/egress/policy"
 )
 
 // repeatKey repeats the secret in all places that an answer has, in parts.
@@ -222,5 +224,73 @@ func TestSecretOnceMore(t *testing.T) {
 		if string(body) != want || (key == "broken") != (resp.StatusCode == 502) {
 			t.Errorf("with %q: %s %q, want %q", key, resp.Status, body, want)
 		}
+	}
+}
+
+// values are those of secrets for every host, which are put into no request.
+type values []string
+
+func (values) Wants(*egress.Session, policy.Target) bool { return true }
+
+func (v values) Inject(*egress.Session, policy.Target, http.Header) ([]string, error) { return v, nil }
+
+// TestMemoryOfAnswers: as many answers as a sandbox may have at once, each searched for
+// as much as it may have secrets for a host, do not take a search each.
+func TestMemoryOfAnswers(t *testing.T) {
+	l, more := newLab(t), make(chan struct{})
+	text := strings.Repeat("0123456789abcdef", vaultTogether/16)
+	l.options.Secrets = values{text[:vaultTogether/2], "x" + text[:vaultTogether/2-1]}
+	l.web(allowedAddr, 80, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "begun")
+		w.(http.Flusher).Flush()
+		<-more
+		_, _ = io.WriteString(w, text)
+	}))
+	d := l.open(l.session("allowed.test"))
+	var before, during runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	bodies := make([]io.Reader, egress.DefaultConns)
+	for i := range bodies {
+		p := d.dial()
+		p.send("GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nConnection: close\r\n\r\n")
+		resp, err := http.ReadResponse(p.r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(resp.Body, make([]byte, len("begun"))); err != nil {
+			t.Fatal(err)
+		}
+		bodies[i] = resp.Body
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&during)
+	grown := int64(during.HeapAlloc) - int64(before.HeapAlloc)
+	t.Logf("%d MiB for %d answers, with both ends of the test", grown>>20, len(bodies))
+	if grown > 96<<20 {
+		t.Errorf("%d answers take %d bytes", len(bodies), grown)
+	}
+	close(more)
+	for _, b := range bodies {
+		if got, err := io.ReadAll(b); err != nil || len(got) != len(text) || len(strings.Trim(string(got), "*")) > 3 {
+			t.Fatalf("%.40q, %v", got, err)
+		}
+	}
+}
+
+// vaultTogether is vault.MaxTogether.
+const vaultTogether = 8 << 10
+
+// TestTooManySearches: what there is no memory to search for is not asked for.
+func TestTooManySearches(t *testing.T) {
+	l := newLab(t)
+	l.options.Secrets = values{strings.Repeat("0123456789abcdef", 1<<20/16)}
+	l.web(allowedAddr, 80, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it is asked for") }))
+	resp, body := get(t, l.open(l.session("allowed.test")).client("http"), "http://allowed.test/")
+	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") == "" || resp.Header.Get(egress.CodeHeader) != "secret_failed" || !strings.Contains(body, "sets of secrets") {
+		t.Errorf("%s %v %q", resp.Status, resp.Header, body)
+	}
+	if r := l.record(0); r.Verdict != egress.Denied || r.Code != egress.CodeSecret {
+		t.Errorf("the record is %+v", r)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"agentbox/internal/egress/hide"
 	"agentbox/internal/egress/policy"
 	"agentbox/internal/sandbox"
 )
@@ -31,7 +32,7 @@ type Session struct {
 	meter  *meter
 	asks   asks
 	// guesses at its secrets.
-	guesses *guesses
+	guesses *hide.Guesses
 	// refusals slows down who asks for what is not allowed, or not there.
 	refusals *rate.Limiter
 
@@ -56,7 +57,7 @@ func NewSession(o SessionOptions) *Session {
 	if o.Limits.Conns <= 0 {
 		o.Limits.Conns = DefaultConns
 	}
-	s := &Session{o: o, meter: newMeter(o.Limits), guesses: newGuesses(), refusals: rate.NewLimiter(refusals, refusalsBurst), flows: make(map[*flow]struct{})}
+	s := &Session{o: o, meter: newMeter(o.Limits), guesses: hide.NewGuesses(), refusals: rate.NewLimiter(refusals, refusalsBurst), flows: make(map[*flow]struct{})}
 	s.policy.Store(o.Policy)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s

@@ -19,15 +19,22 @@ func (w *web) roundTripper() http.RoundTripper {
 			DisableCompression:     true,
 			MaxIdleConns:           4,
 			IdleConnTimeout:        30 * time.Second,
-			ResponseHeaderTimeout:  w.p.o.Timeouts.Idle * 3 / 4, // so that the client is told before it is cut off
+			ResponseHeaderTimeout:  w.answerTime(),
 			ExpectContinueTimeout:  w.p.o.Timeouts.Continue,
 			MaxResponseHeaderBytes: maxAnswerHead,
-			ReadBufferSize:         16 << 10,
+			ReadBufferSize:         answerBuffer,
 			TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1
 		}
 	}
 	return w.transport
 }
+
+// answerBuffer is how much of an answer is read at once, in bytes.
+const answerBuffer = 16 << 10
+
+// answerTime is how long the head of an answer may take: so long that the client is told
+// before it is cut off.
+func (w *web) answerTime() time.Duration { return w.p.o.Timeouts.Idle * 3 / 4 }
 
 // dialHTTP connects for the transport, whose context does not end with the
 // request's.

@@ -49,7 +49,7 @@ func (x *exchange) joinBytes(ctx context.Context, server io.ReadWriteCloser) {
 	})()
 	back := make(chan error, 1)
 	go func() {
-		_, err := io.Copy(struct{ io.Writer }{x.conn}, x.hide.reader(server))
+		_, err := io.Copy(struct{ io.Writer }{x.conn}, x.hide.Reader(server))
 		if err == nil {
 			closeDirection(x.conn)
 		} else {

@@ -29,6 +29,7 @@ type web struct {
 	scheme string
 	ready  *upstream // a connection to target that is not used yet; may be nil
 
+	line      *line           // nil: none yet, or not any more
 	transport *http.Transport // made when it is needed
 	served    bool            // there was a request with a record
 
@@ -52,6 +53,7 @@ func (w *web) serve() bool {
 	w.ctx = ctx
 	for w.one() {
 	}
+	w.endLine(false)
 	if w.transport != nil {
 		w.transport.CloseIdleConnections()
 	}

@@ -17,6 +17,18 @@
 // the old session. It never stops because a session ends: commands run on as
 // their on-disconnect policy says.
 //
+// # Versions
+//
+// Hello offers the versions that the host speaks and the answer takes one; where there is
+// none in common the agent says which it has, and the host reports that. A running sandbox
+// keeps the agent that it was started with, so that what a release speaks stays as it is:
+// a bound that grows or a frame that means something else is a new version, of which the
+// host goes on to speak the one before. What the other end may leave alone is none: a new
+// call, a new path, a frame that is skipped by who does not know it. Version 1 is what the
+// first release speaks, with the bounds in this package. Builds from before it may have
+// agents that take no frame of data above MaxFrame, which Hello does not tell: connections
+// that carry much break in their sandboxes until those are stopped and started.
+//
 // # Multiplexing
 //
 // After the answer the stream carries yamux; the host is its client. Either end

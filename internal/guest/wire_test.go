@@ -56,6 +56,23 @@ func TestChooseVersion(t *testing.T) {
 	}
 }
 
+// TestVersion1: what both ends rely on in version 1. To change it is to make a new version,
+// see the package's documentation.
+func TestVersion1(t *testing.T) {
+	if guest.Version != 1 {
+		t.Skip("this is of version 1, which is not spoken best any more")
+	}
+	for what, c := range map[string][2]int{
+		"a hello": {guest.MaxHello, 1 << 20}, "a frame": {guest.MaxFrame, 64 << 10}, "a frame of data": {guest.MaxData, 1 << 20},
+		"a request": {guest.MaxRequest, 4 << 20}, "streams of the guest": {guest.MaxGuestStreams, 256},
+		"types of frames": {int(guest.FrameExec)<<16 | int(guest.FrameStarted)<<8 | int(guest.FrameData), 1<<16 | 16<<8 | 32},
+	} {
+		if c[0] != c[1] {
+			t.Errorf("%s: %d, and version 1 has %d", what, c[0], c[1])
+		}
+	}
+}
+
 func TestFrames(t *testing.T) {
 	var b bytes.Buffer
 	payloads := [][]byte{nil, []byte("a"), make([]byte, guest.MaxFrame)}

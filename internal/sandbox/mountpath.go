@@ -44,7 +44,7 @@ func CheckMountPaths(field string, paths []string) error {
 		}
 		for _, other := range paths[:i] {
 			if within(p, other) || within(other, p) {
-				return &InvalidError{Field: field, Value: clip(p), Allowed: "a path that is not, and is not in, that of another: " + clip(other)}
+				return &InvalidError{Field: field, Value: Clip(p, maxShown), Allowed: "a path that is not, and is not in, that of another: " + Clip(other, maxShown)}
 			}
 		}
 	}
@@ -53,16 +53,16 @@ func CheckMountPaths(field string, paths []string) error {
 
 func checkMountPath(field, p string) error {
 	if !strings.HasPrefix(p, "/") || path.Clean(p) != p {
-		return &InvalidError{Field: field, Value: clip(p), Allowed: "an absolute path without . and .., double and last slashes"}
+		return &InvalidError{Field: field, Value: Clip(p, maxShown), Allowed: "an absolute path without . and .., double and last slashes"}
 	}
 	if err := checkText(field, p, maxPath); err != nil {
 		return err
 	}
 	if slices.ContainsFunc([]byte(p), func(c byte) bool { return c < ' ' || c == 0x7f }) {
-		return &InvalidError{Field: field, Value: clip(p), Allowed: "a path without control characters"}
+		return &InvalidError{Field: field, Value: Clip(p, maxShown), Allowed: "a path without control characters"}
 	}
 	if slices.Contains(neededPaths, p) || slices.ContainsFunc(sealedPaths, func(s string) bool { return within(p, s) }) {
-		return &InvalidError{Field: field, Value: clip(p), Allowed: "a path of its own, such as /data: not /, not a directory of the system, nothing in " + strings.Join(sealedPaths, ", ")}
+		return &InvalidError{Field: field, Value: Clip(p, maxShown), Allowed: "a path of its own, such as /data: not /, not a directory of the system, nothing in " + strings.Join(sealedPaths, ", ")}
 	}
 	return nil
 }

@@ -106,7 +106,7 @@ func CheckID(field, id string) error {
 	if idForm().MatchString(id) {
 		return nil
 	}
-	return &InvalidError{Field: field, Value: clip(id), Allowed: "1 to 128 of A-Z, a-z, 0-9, ., _ and -, not beginning with . or -"}
+	return &InvalidError{Field: field, Value: Clip(id, maxShown), Allowed: "1 to 128 of A-Z, a-z, 0-9, ., _ and -, not beginning with . or -"}
 }
 
 // Check reports the first field, other than limits and timeouts, whose value is
@@ -123,10 +123,10 @@ func (r *CreateRequest) Check() error {
 		}
 	}
 	if r.OnIdle != "" && r.OnIdle != IdleDestroy && r.OnIdle != IdleStop {
-		return &InvalidError{Field: "on_idle", Value: clip(string(r.OnIdle)), Allowed: string(IdleDestroy) + " or " + string(IdleStop)}
+		return &InvalidError{Field: "on_idle", Value: Clip(string(r.OnIdle), maxShown), Allowed: string(IdleDestroy) + " or " + string(IdleStop)}
 	}
 	if r.Workdir != "" && !strings.HasPrefix(r.Workdir, "/") {
-		return &InvalidError{Field: "workdir", Value: clip(r.Workdir), Allowed: "an absolute path"}
+		return &InvalidError{Field: "workdir", Value: Clip(r.Workdir, maxShown), Allowed: "an absolute path"}
 	}
 	return cmp.Or(
 		checkText("image", r.Image, maxImage), checkText("user", r.User, maxUser), checkText("workdir", r.Workdir, maxPath),
@@ -182,7 +182,7 @@ func checkEnv(env []string) error {
 	for _, e := range env {
 		name, _, ok := strings.Cut(e, "=")
 		if !ok || name == "" || !isText(e) {
-			return &InvalidError{Field: "env", Value: clip(name), Allowed: "NAME=value in UTF-8 without NUL"}
+			return &InvalidError{Field: "env", Value: Clip(name, maxShown), Allowed: "NAME=value in UTF-8 without NUL"}
 		}
 		total += len(e) + 1
 	}
@@ -201,14 +201,16 @@ func checkText(field, s string, most int) error {
 	if len(s) <= most && isText(s) {
 		return nil
 	}
-	return &InvalidError{Field: field, Value: clip(s), Allowed: fmt.Sprintf("at most %d bytes of UTF-8 without NUL", most)}
+	return &InvalidError{Field: field, Value: Clip(s, maxShown), Allowed: fmt.Sprintf("at most %d bytes of UTF-8 without NUL", most)}
 }
 
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// clip keeps errors short.
-func clip(s string) string {
-	const most = 64
+// maxShown is how much of a value that is not allowed is told, in bytes.
+const maxShown = 64
+
+// Clip is what is shown of a text that somebody else chose: at most so many bytes.
+func Clip(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

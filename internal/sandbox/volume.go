@@ -66,7 +66,7 @@ func checkStorageName(field, name string) error {
 	if storageName().MatchString(name) {
 		return nil
 	}
-	return &InvalidError{Field: field, Value: clip(name), Allowed: "1 to 128 of A-Z, a-z, 0-9, _, . and -, beginning with a letter, digit or _"}
+	return &InvalidError{Field: field, Value: Clip(name, maxShown), Allowed: "1 to 128 of A-Z, a-z, 0-9, _, . and -, beginning with a letter, digit or _"}
 }
 
 // VolumeHeldError says that a volume is in use in a way that excludes what was

@@ -271,7 +271,25 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status) // sent with the first part of the body, or at the end
 }
 
-func (a *answer) Write(p []byte) (int, error) {
+// maxPiece is what a receiver has its time for, in bytes: who takes a large answer slowly
+// takes it all the same.
+const maxPiece = 512 << 10
+
+func (a *answer) Write(p []byte) (n int, err error) {
+	for len(p) > maxPiece && err == nil {
+		var sent int
+		sent, err = a.write(p[:maxPiece])
+		n += sent
+		p = p[sent:]
+	}
+	if err != nil {
+		return n, err
+	}
+	last, err := a.write(p)
+	return n + last, err
+}
+
+func (a *answer) write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -220,6 +221,45 @@ func TestSlowReader(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Error("the server writes for ever")
+	}
+}
+
+// TestSlowTaker takes a long answer, which the handler writes at once, for longer than the
+// timeout.
+func TestSlowTaker(t *testing.T) {
+	const timeout, size = 2 * time.Second, 24 << 20
+	w := start(t, auth.Policy{NoAuth: true}, server.Options{WriteTimeout: timeout}, server.Route{Pattern: "GET /large", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, size))
+	})})
+	for _, version := range []string{"HTTP/1.1", "HTTP/2"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			tr := &http.Transport{Protocols: new(http.Protocols), DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := new(net.Dialer).DialContext(ctx, network, addr)
+				if err == nil {
+					err = c.(*net.TCPConn).SetReadBuffer(64 << 10) // else this machine takes it for us
+				}
+				return c, err
+			}}
+			tr.Protocols.SetHTTP1(version == "HTTP/1.1")
+			tr.Protocols.SetUnencryptedHTTP2(version == "HTTP/2")
+			defer tr.CloseIdleConnections()
+			resp, err := (&http.Client{Transport: tr}).Get(w.url + "/large")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			n := int64(0)
+			for err == nil {
+				var some int64
+				some, err = io.CopyN(io.Discard, resp.Body, size/50)
+				n += some
+				time.Sleep(2 * timeout / 50)
+			}
+			if n != size || !errors.Is(err, io.EOF) {
+				t.Errorf("of %d bytes came %d: %v", size, n, err)
+			}
+		})
 	}
 }
 

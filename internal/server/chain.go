@@ -87,7 +87,7 @@ func (s *Server) finish(r *http.Request, a *answer, sc *scope, took time.Duratio
 		level = slog.LevelDebug // health checks and the like
 	}
 	attrs := []slog.Attr{
-		slog.String("request_id", RequestID(r.Context())), slog.String("method", clip(r.Method)), slog.String("path", clip(r.URL.Path)),
+		slog.String("request_id", RequestID(r.Context())), slog.String("method", sandbox.Clip(r.Method, maxLogged)), slog.String("path", sandbox.Clip(r.URL.Path, maxLogged)),
 		slog.Int("status", a.status), slog.Int64("bytes", a.bytes), slog.Duration("took", took), slog.String("from", r.RemoteAddr),
 	}
 	if sc.caller.Owner != "" {
@@ -104,14 +104,8 @@ func (s *Server) finish(r *http.Request, a *answer, sc *scope, took time.Duratio
 	s.log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
-// clip bounds a text that a client chose, for the log.
-func clip(s string) string {
-	const most = 256
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
-}
+// maxLogged bounds texts in the log that a client chose, in bytes.
+const maxLogged = 256
 
 // LogError adds an error to the log's line about the request that ctx belongs
 // to. The client hears nothing of it. The first one stays: those behind it are what was

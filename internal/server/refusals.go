@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"agentbox/internal/audit"
+	"agentbox/internal/sandbox"
 )
 
 // Recorder takes audit records; audit.Log is one.
@@ -50,7 +51,7 @@ func (f *refusals) record(r *http.Request, p *Problem) error {
 		f.more++
 		return nil
 	}
-	details := map[string]string{"method": clip(r.Method), "path": clip(r.URL.Path), "from": r.RemoteAddr, "why": p.Detail}
+	details := map[string]string{"method": sandbox.Clip(r.Method, maxLogged), "path": sandbox.Clip(r.URL.Path, maxLogged), "from": r.RemoteAddr, "why": p.Detail}
 	return f.write(audit.Record{RequestID: RequestID(r.Context()), Result: string(p.Code), Details: details})
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -65,7 +64,7 @@ func (v *Volumes) newVolume(id, owner, name string, size int64) (sandbox.Volume,
 		size = v.opts.Size
 	}
 	if size < MinSize || size > v.opts.MaxSize {
-		return sandbox.Volume{}, &sandbox.InvalidError{Field: "size", Value: strconv.FormatInt(size, 10), Allowed: fmt.Sprintf("%d to %d bytes", MinSize, v.opts.MaxSize)}
+		return sandbox.Volume{}, &sandbox.InvalidError{Field: "size", Value: sandbox.FormatSize(size), Allowed: sandbox.FormatSize(MinSize) + " to " + sandbox.FormatSize(v.opts.MaxSize)}
 	}
 	c := v.kinds()
 	vol := sandbox.Volume{

@@ -297,7 +297,7 @@ func TestFS14_TEN06_Names(t *testing.T) {
 		}
 	}
 	for _, size := range []int64{-1, 1, volume.MinSize - 1, volume.DefaultMaxSize + 1} {
-		if _, err := v.Create(t.Context(), "default", "x", size); !errdefs.IsInvalidArgument(err) {
+		if _, err := v.Create(t.Context(), "default", "x", size); !errdefs.IsInvalidArgument(err) || !strings.HasSuffix(err.Error(), ": allowed is 16m to 64g") {
 			t.Errorf("size %d: %v", size, err)
 		}
 	}

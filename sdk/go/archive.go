@@ -3,6 +3,7 @@ package agentbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -29,7 +30,8 @@ func (o *ArchiveOptions) mediaType() string {
 }
 
 // ReadArchive writes a directory to w as a tar. skipped are the entries that were left
-// out: special files, and what the user may not read.
+// out: special files, and what the user may not read. An archive that does not come whole is
+// ErrUnavailable.
 func (f *Files) ReadArchive(ctx context.Context, path string, w io.Writer, o ArchiveOptions) (skipped int, err error) {
 	q := f.query(path)
 	q["exclude"] = o.Exclude
@@ -56,7 +58,11 @@ func (c *Client) readArchive(ctx context.Context, path string, query url.Values,
 		}
 		return 0, err
 	}
-	return strconv.Atoi(resp.Trailer.Get("X-Skipped"))
+	skipped, err := strconv.Atoi(resp.Trailer.Get("X-Skipped"))
+	if err != nil { // what is between may end an answer that broke off as if it were whole
+		return 0, c.cut(fmt.Errorf("the end of the archive is missing: %w", io.ErrUnexpectedEOF))
+	}
+	return skipped, nil
 }
 
 // sink remembers whether writing failed.

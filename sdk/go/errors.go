@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,20 +24,26 @@ var (
 	ErrPermissionDenied = errors.New("permission denied")
 	// ErrNotFound: not there any more, never was, or somebody else's.
 	ErrNotFound = errors.New("not found")
+	// ErrSandboxGone: the sandbox was there; Reason says why it is not any more. It is also
+	// an ErrNotFound.
+	ErrSandboxGone = errors.New("sandbox gone")
 	// ErrConflict: it exists, or does not go with how things are. A sandbox that does not
 	// run is one, too.
 	ErrConflict = errors.New("conflict")
+	// ErrAlreadyExists: there is one of that name. It is also an ErrConflict.
+	ErrAlreadyExists = errors.New("already exists")
 	// ErrNotRunning: the sandbox must run for this. It is also an ErrConflict.
 	ErrNotRunning = errors.New("not running")
-	// ErrTooLarge: it is larger than what is taken.
+	// ErrTooLarge: it is larger than what is taken. It is also an ErrInvalidArgument.
 	ErrTooLarge = errors.New("too large")
-	// ErrOutOfRange: an offset that is not there; FirstOffset is the first that is.
+	// ErrOutOfRange: an offset that is not there; FirstOffset is the first that is. It is
+	// also an ErrInvalidArgument.
 	ErrOutOfRange = errors.New("out of range")
 	// ErrUnsupported: this server can't do or enforce it.
 	ErrUnsupported = errors.New("unsupported")
-	// ErrLimitExceeded: of the server or of the owner.
+	// ErrLimitExceeded: of the server or of the owner. It is also an ErrRateLimited.
 	ErrLimitExceeded = errors.New("limit exceeded")
-	// ErrRateLimited: too many requests; RetryAfter says when to come back.
+	// ErrRateLimited: too much for now; RetryAfter says when to come back.
 	ErrRateLimited = errors.New("rate limited")
 	// ErrUnavailable: there is no server, or it can't now.
 	ErrUnavailable = errors.New("unavailable")
@@ -86,37 +93,38 @@ func (e *Error) Unwrap() error { return e.err }
 var kinds = map[string][]error{
 	"invalid_value": {ErrInvalidArgument}, "invalid_request": {ErrInvalidArgument}, "method_not_allowed": {ErrInvalidArgument},
 	"unsupported_media_type": {ErrInvalidArgument}, "unauthenticated": {ErrUnauthenticated}, "forbidden": {ErrPermissionDenied},
-	"not_found": {ErrNotFound}, "sandbox_destroyed": {ErrNotFound}, "sandbox_expired": {ErrNotFound},
-	"already_exists": {ErrConflict}, "conflict": {ErrConflict}, "not_running": {ErrNotRunning, ErrConflict},
-	"too_large": {ErrTooLarge}, "out_of_range": {ErrOutOfRange}, "unsupported": {ErrUnsupported},
-	"limit_exceeded": {ErrLimitExceeded}, "quota_exceeded": {ErrLimitExceeded}, "rate_limited": {ErrRateLimited},
+	"not_found": {ErrNotFound}, "sandbox_destroyed": {ErrSandboxGone, ErrNotFound}, "sandbox_expired": {ErrSandboxGone, ErrNotFound},
+	"already_exists": {ErrAlreadyExists, ErrConflict}, "conflict": {ErrConflict}, "not_running": {ErrNotRunning, ErrConflict},
+	"too_large": {ErrTooLarge, ErrInvalidArgument}, "out_of_range": {ErrOutOfRange, ErrInvalidArgument}, "unsupported": {ErrUnsupported},
+	"limit_exceeded": {ErrLimitExceeded, ErrRateLimited}, "quota_exceeded": {ErrLimitExceeded, ErrRateLimited}, "rate_limited": {ErrRateLimited},
 	"unavailable": {ErrUnavailable}, "timeout": {ErrUnavailable}, CodeUnreachable: {ErrUnavailable}, "canceled": {ErrUnavailable},
 	"internal": {ErrInternal},
 }
 
 // kindsOfStatus are those of answers without a code, such as a proxy's.
 var kindsOfStatus = map[int][]error{
-	http.StatusBadRequest: {ErrInvalidArgument}, http.StatusUnprocessableEntity: {ErrInvalidArgument}, http.StatusUnauthorized: {ErrUnauthenticated},
-	http.StatusForbidden: {ErrPermissionDenied}, http.StatusNotFound: {ErrNotFound}, http.StatusConflict: {ErrConflict},
-	http.StatusRequestEntityTooLarge: {ErrTooLarge}, http.StatusTooManyRequests: {ErrRateLimited},
+	http.StatusUnauthorized: {ErrUnauthenticated}, http.StatusForbidden: {ErrPermissionDenied}, http.StatusNotFound: {ErrNotFound},
+	http.StatusRequestTimeout: {ErrUnavailable}, http.StatusConflict: {ErrConflict}, http.StatusRequestEntityTooLarge: {ErrTooLarge, ErrInvalidArgument},
+	http.StatusRequestedRangeNotSatisfiable: {ErrOutOfRange, ErrInvalidArgument}, http.StatusTooManyRequests: {ErrRateLimited},
 	http.StatusBadGateway: {ErrUnavailable}, http.StatusServiceUnavailable: {ErrUnavailable}, http.StatusGatewayTimeout: {ErrUnavailable},
 }
 
 // Is compares with the kinds of errors.
 func (e *Error) Is(target error) bool {
-	of, ok := kinds[e.Code]
-	if !ok {
-		of, ok = kindsOfStatus[e.Status]
+	return slices.Contains(e.kinds(), target)
+}
+
+func (e *Error) kinds() []error {
+	if of, ok := kinds[e.Code]; ok {
+		return of
 	}
-	if !ok {
-		of = []error{ErrInternal}
+	if of, ok := kindsOfStatus[e.Status]; ok {
+		return of
 	}
-	for _, kind := range of {
-		if kind == target {
-			return true
-		}
+	if e.Status >= 400 && e.Status < 500 {
+		return []error{ErrInvalidArgument}
 	}
-	return false
+	return []error{ErrInternal}
 }
 
 // unreachable is the lack of an answer.

@@ -68,7 +68,7 @@ func ExampleBox_Background() {
 	ctx := context.Background()
 	box, end := newBox(ctx)
 	defer end()
-	process, err := box.Background(ctx, agentbox.Sh("echo working; sleep 0.1; echo done"))
+	process, err := box.Background(ctx, agentbox.Sh("echo working; sleep 1; echo done"))
 	if err != nil {
 		log.Fatal(err)
 	}

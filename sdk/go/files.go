@@ -3,6 +3,7 @@ package agentbox
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -141,17 +142,18 @@ func (f *Files) Download(ctx context.Context, path, local string, o ReadOptions)
 		return err
 	}
 	defer file.Close()
-	to, err := os.CreateTemp(filepath.Dir(local), ".agentbox-*")
+	part := filepath.Join(filepath.Dir(local), ".agentbox-"+rand.Text()+".part")
+	to, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // as the user's new files are
 	if err != nil {
 		return fmt.Errorf("download a file: %w", err)
 	}
-	defer os.Remove(to.Name()) //nolint:errcheck // it has its name by then
+	defer os.Remove(part) //nolint:errcheck // it has its name by then
 	_, err = io.Copy(to, file)
 	if closed := to.Close(); err == nil {
 		err = closed
 	}
 	if err == nil {
-		err = os.Rename(to.Name(), local)
+		err = os.Rename(part, local)
 	}
 	return err
 }

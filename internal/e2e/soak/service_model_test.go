@@ -93,18 +93,31 @@ func (w *worker) verify() {
 	}
 }
 
-func (w *worker) verifyBox(b *modelBox) {
-	a, err := w.d.Try(e2e.Call{Key: w.key, Method: "GET", Path: "/sandboxes/" + b.name})
-	if err != nil {
-		w.t.Error(err)
-		return
-	}
-	var sb shown
-	if a.Code != http.StatusNotFound {
-		if err := json.Unmarshal([]byte(a.Text), &sb); err != nil || a.Code != http.StatusOK {
-			w.t.Errorf("%s: %d %s", b.name, a.Code, a.Text)
-			return
+// settling bounds how long a stop or start of before may still be under way: the server
+// begins without a sandbox that is slow to answer.
+const settling = 30 * time.Second
+
+// look reads what the server says of a sandbox, when it has brought it into a state that
+// lasts. Of one that is not there the status is empty.
+func (w *worker) look(b *modelBox) (a e2e.Answer, sb shown, err error) {
+	for end := time.Now().Add(settling); ; time.Sleep(50 * time.Millisecond) {
+		if a, err = w.d.Try(e2e.Call{Key: w.key, Method: "GET", Path: "/sandboxes/" + b.name}); err != nil || a.Code == http.StatusNotFound {
+			return a, shown{}, err
 		}
+		if err := json.Unmarshal([]byte(a.Text), &sb); err != nil || a.Code != http.StatusOK {
+			return a, sb, fmt.Errorf("%d %s", a.Code, a.Text)
+		}
+		if sb.Status != "stopping" && sb.Status != "starting" || time.Now().After(end) {
+			return a, sb, nil
+		}
+	}
+}
+
+func (w *worker) verifyBox(b *modelBox) {
+	a, sb, err := w.look(b)
+	if err != nil {
+		w.t.Errorf("%s: %v", b.name, err)
+		return
 	}
 	if !b.may[sb.Status] {
 		w.t.Errorf("%s is %q, which is none of %v: %s", b.name, sb.Status, slices.Sorted(maps.Keys(b.may)), a.Text)

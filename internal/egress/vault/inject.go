@@ -30,7 +30,7 @@ func (v *Vault) given(s *egress.Session, u sandbox.SecretUse, t policy.Target) *
 // is replaced: more would let a request grow without bounds. All secrets for the
 // target are to be hidden: it may remember those of earlier requests, of other
 // sandboxes, too.
-func (v *Vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide []egress.Hidden, err error) {
+func (v *Vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide []string, err error) {
 	together := 0
 	for _, u := range s.Secrets() {
 		e := v.given(s, u, t)
@@ -42,7 +42,7 @@ func (v *Vault) Inject(s *egress.Session, t policy.Target, h http.Header) (hide 
 			if together += len(value.Reveal()); together > MaxTogether {
 				return nil, errTogether
 			}
-			hide = append(hide, forms(value.Reveal()))
+			hide = append(hide, value.Reveal())
 		}
 		fields := h[e.Header]
 		for i, f := range fields {
@@ -93,20 +93,4 @@ func (p *place) replaced(format, value string) string {
 		return p.before + base64.StdEncoding.EncodeToString([]byte(strings.Replace(p.inner, p.placeholder, value, 1)))
 	}
 	return p.before + value + p.after
-}
-
-// forms are what a server may repeat of a value: itself, and what base64 makes of
-// it wherever in a text it stands. How that is written in URLs, JSON, HTML and the
-// other alphabet of base64 is known to the proxy.
-func forms(value string) egress.Hidden {
-	all := egress.Hidden{value}
-	for before := range 3 {
-		text := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("-", before) + value))
-		if (before+len(value))%3 != 0 {
-			text = text[:len(text)-1] // which depends on what follows
-		}
-		// So do the first ones on what goes before: each is 6 of its bits.
-		all = append(all, text[(8*before+5)/6:])
-	}
-	return all
 }

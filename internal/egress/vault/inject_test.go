@@ -79,7 +79,7 @@ func TestHideIsBounded(t *testing.T) {
 	}
 	s, _ := r.sandbox("acme", names[:2]...)
 	hide, err := r.Inject(s, target(t, "a.example"), nil)
-	if size := len(strings.Join(slices.Concat(hide...), "")); err != nil || size > 6*vault.MaxTogether {
+	if size := len(strings.Join(hide, "")); err != nil || size != vault.MaxTogether {
 		t.Errorf("%d bytes, %v", size, err)
 	}
 	s, _ = r.sandbox("acme", names...)
@@ -88,27 +88,14 @@ func TestHideIsBounded(t *testing.T) {
 	}
 }
 
-// TestHide: the value is looked for, also in the base64 of any text that has it.
+// TestHide: the value is looked for in all answers of its hosts.
 func TestHide(t *testing.T) {
 	r := newRig(t)
 	r.set("acme", newSecret("KEY", value, "a.example"))
 	s, uses := r.sandbox("acme", "KEY")
 	hide, err := r.Inject(s, target(t, "a.example"), http.Header{"Authorization": {uses[0].Placeholder}})
-	if err != nil || len(hide) != 1 || hide[0][0] != value {
+	if err != nil || len(hide) != 1 || hide[0] != value {
 		t.Fatalf("%q, %v", hide, err)
-	}
-	for _, before := range []string{"", "Bearer ", "u:", "<>", "?"} {
-		for _, after := range []string{"", "\n", "?>", "}}}"} {
-			encoded := base64.StdEncoding.EncodeToString([]byte(before + value + after))
-			for _, h := range hide[0] {
-				encoded = strings.ReplaceAll(encoded, h, "")
-			}
-			// What is left are characters that have bits of its neighbours, too.
-			most := (len(before)+len(after))*4/3 + 2 + 4
-			if len(encoded) > most {
-				t.Errorf("between %q and %q is left %q", before, after, encoded)
-			}
-		}
 	}
 	// The host may remember it from elsewhere.
 	for _, h := range []http.Header{{"Authorization": {"nothing"}}, nil} {

@@ -43,7 +43,7 @@ func (v *Value) UnmarshalText(b []byte) error {
 
 // Lengths of values in bytes. Shorter ones are no secrets, and can't be told from
 // chance in what a server answers; longer ones few servers take in a head, and the
-// search for one takes some 130 times its length for as long as an answer lasts.
+// search for one takes some 140 times its length for as long as an answer lasts.
 const (
 	MinValue = 8
 	MaxValue = 4 << 10

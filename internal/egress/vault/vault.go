@@ -4,7 +4,7 @@
 // hosts that the secret is for.
 //
 // Values are encrypted wherever they are kept, also in memory, and in clear only
-// while a request is sent. The key is in a file of its own.
+// while a request is sent and answers must not show them. The key is in a file of its own.
 package vault
 
 import (

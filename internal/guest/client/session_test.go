@@ -119,6 +119,36 @@ func fakeGuest(t *testing.T, speak func(net.Conn)) *client.Session {
 	return s
 }
 
+// TestNoVersionInCommon: who speaks to an agent of another time is told what both speak, from
+// each end.
+func TestNoVersionInCommon(t *testing.T) {
+	host, end := net.Pipe()
+	defer host.Close()
+	go func() {
+		defer end.Close()
+		if _, err := guest.ReadHello(end); err == nil {
+			_ = guest.WriteReply(end, &guestv1.HelloReply{Error: "the agent speaks versions [7], the host [1]"})
+		}
+	}()
+	if s, err := client.New(ctx(t), host, client.Options{Epoch: 1}); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "the agent speaks versions [7], the host [1]") {
+		t.Errorf("the host: %v, %v", s, err)
+	}
+	g := newGuest(t)
+	host, end = net.Pipe()
+	defer host.Close()
+	served := make(chan error, 1)
+	go func() { served <- g.agent.Serve(end, false) }()
+	if err := guest.WriteHello(host, &guestv1.Hello{Versions: []uint32{7, 6}, Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := guest.ReadReply(host); err != nil || r.GetVersion() != 0 || r.GetError() != "the agent speaks versions [1], the host [7 6]" {
+		t.Errorf("the agent: %v, %v", r, err)
+	}
+	if err := <-served; err == nil {
+		t.Error("the agent goes on")
+	}
+}
+
 // answers serves each stream of the host with fixed bytes, then with silence.
 func answers(b string) func(net.Conn) {
 	return func(c net.Conn) {

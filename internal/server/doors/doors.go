@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"strings"
 
 	"github.com/containerd/errdefs"
 
@@ -15,14 +14,6 @@ import (
 	"agentbox/internal/sandbox"
 	"agentbox/internal/server"
 )
-
-// Clip is a text that is shown in another one: at most so many bytes of it.
-func Clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
 
 // MustBeSeen refuses to make what nobody could see afterwards: the audit log tells by
 // Err why it could not write its last record.

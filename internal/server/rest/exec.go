@@ -343,12 +343,6 @@ func commandText(cmd sandbox.Command) string {
 	return strings.Join(cmd.Argv, " ")
 }
 
-// clip bounds a text for the audit log.
-func clip(s string) string {
-	const most = 1024
-	return doors.Clip(s, most)
-}
-
 // feed lets input be copied, if there is any, and ends it with eof; a command that
 // does not want it all is no error.
 func feed(e *manager.Exec, stdin io.Reader, eof bool) {

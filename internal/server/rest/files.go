@@ -105,7 +105,7 @@ func (f *fileRoutes) note(ctx context.Context, c sandbox.Caller, l *manager.Leas
 func (a access) details() map[string]string {
 	d := map[string]string{"op": a.op}
 	for i, p := range a.paths {
-		d[[]string{"path", "to"}[i]] = clip(p)
+		d[[]string{"path", "to"}[i]] = p
 	}
 	return d
 }

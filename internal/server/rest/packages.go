@@ -64,7 +64,7 @@ func (x *execRoutes) install(ctx context.Context, c sandbox.Caller, m Installs, 
 // started records that a command was started, or why not.
 func (x *execRoutes) started(ctx context.Context, c sandbox.Caller, id, command string, e *manager.Exec, err error) error {
 	err = guestError(err)
-	details := map[string]string{"command": clip(command)}
+	details := map[string]string{"command": command}
 	if err == nil {
 		details["exec_id"] = e.ID()
 	}

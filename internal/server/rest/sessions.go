@@ -84,7 +84,7 @@ func (s *sessionRoutes) begin(ctx context.Context, c sandbox.Caller, in *createS
 	defer l.Release()
 	session, err := s.engine.Create(ctx, l.Session(), l.Sandbox().UID, in.Body.Name, made)
 	err = guestError(err)
-	s.recordOn(ctx, c, audit.Exec, l.Sandbox().UID, err, map[string]string{"op": "session_create", "session": clip(in.Body.Name)})
+	s.recordOn(ctx, c, audit.Exec, l.Sandbox().UID, err, map[string]string{"op": "session_create", "session": in.Body.Name})
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (s *sessionRoutes) remove(ctx context.Context, c sandbox.Caller, in *sessio
 	}
 	defer l.Release()
 	err = guestError(s.engine.Remove(ctx, l.Session(), in.Name))
-	s.recordOn(ctx, c, audit.Exec, l.Sandbox().UID, err, map[string]string{"op": "session_remove", "session": clip(in.Name)})
+	s.recordOn(ctx, c, audit.Exec, l.Sandbox().UID, err, map[string]string{"op": "session_remove", "session": in.Name})
 	return nil, err
 }
 
@@ -166,7 +166,7 @@ func (s *sessionRoutes) start(ctx context.Context, c sandbox.Caller, id, name st
 		defer l.Release()
 		r.res, r.err = s.engine.Run(ctx, l.Session(), l.Sandbox().UID, name, cmd)
 		r.err = guestError(r.err)
-		s.recordOn(ctx, c, audit.Exec, l.Sandbox().UID, r.err, map[string]string{"session": clip(name), "command": clip(cmd.Line)})
+		s.recordOn(ctx, c, audit.Exec, l.Sandbox().UID, r.err, map[string]string{"session": name, "command": cmd.Line})
 	}()
 	return r, nil
 }

@@ -13,13 +13,20 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
-	"agentbox/internal/server/doors"
+	"agentbox/internal/sandbox"
 )
 
 // codec is the binary form of messages. It reads them where they are, while connect's
 // own first makes a copy, and makes no copy of the parts of files either: new memory
 // for each would keep the collector busy for as long as a file comes.
 type codec struct{ *connectproto.BinaryCodec }
+
+// newCodec makes one that does not keep what no field is known for.
+func newCodec() codec {
+	c := codec{connectproto.NewBinaryCodec()}
+	c.UnmarshalOptions.DiscardUnknown = true
+	return c
+}
 
 // MarshalWrite implements connect.Codec.
 func (c codec) MarshalWrite(ctx context.Context, dst io.Writer, msg any) error {
@@ -43,14 +50,19 @@ func (c codec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) error 
 	if !ok || !is {
 		return c.BinaryCodec.UnmarshalRead(ctx, src, msg)
 	}
-	callOf(ctx).settle(int64(whole.Len()))
+	call := callOf(ctx)
+	call.settle(int64(whole.Len()))
 	if part, ok := m.(*sandboxv1.UploadFileRequest); ok {
-		return readPart(whole, part)
+		return c.readPart(whole, part)
 	}
 	if err := fewValues(whole.Bytes()); err != nil {
 		return err
 	}
-	return c.UnmarshalOptions.Unmarshal(whole.Bytes(), m)
+	if err := c.UnmarshalOptions.Unmarshal(whole.Bytes(), m); err != nil {
+		return err
+	}
+	call.settle(int64(proto.Size(m)))
+	return nil
 }
 
 // maxValues bounds how many values a message has: each takes memory, an empty one, too. It
@@ -79,8 +91,9 @@ type jsonCodec struct{ *connectproto.JSONCodec }
 
 // UnmarshalRead implements connect.Codec.
 func (c jsonCodec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) error {
+	call := callOf(ctx)
 	if whole, ok := src.(*bytes.Buffer); ok {
-		callOf(ctx).settle(int64(whole.Len()))
+		call.settle(int64(whole.Len()))
 		switch msg.(type) {
 		case *sandboxv1.CreateSessionRequest, *sandboxv1.PipInstallRequest:
 			if whole.Len() > maxCall {
@@ -90,7 +103,10 @@ func (c jsonCodec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) er
 	}
 	err := c.JSONCodec.UnmarshalRead(ctx, src, msg)
 	if err != nil && len(err.Error()) > maxReason {
-		return errors.New(doors.Clip(err.Error(), maxReason))
+		return errors.New(sandbox.Clip(err.Error(), maxReason))
+	}
+	if m, ok := msg.(proto.Message); ok && err == nil {
+		call.settle(int64(proto.Size(m))) // white space was a part of it
 	}
 	return err
 }
@@ -106,7 +122,7 @@ const (
 )
 
 // readPart reads a part of a file. Its data stays where it is: whole gets other memory.
-func readPart(whole *bytes.Buffer, m *sandboxv1.UploadFileRequest) error {
+func (c codec) readPart(whole *bytes.Buffer, m *sandboxv1.UploadFileRequest) error {
 	var rest, data []byte
 	for b := whole.Bytes(); len(b) > 0; {
 		number, kind, n := protowire.ConsumeField(b)
@@ -121,7 +137,7 @@ func readPart(whole *bytes.Buffer, m *sandboxv1.UploadFileRequest) error {
 		}
 		b = b[n:]
 	}
-	if err := proto.Unmarshal(rest, m); err != nil {
+	if err := c.UnmarshalOptions.Unmarshal(rest, m); err != nil {
 		return err
 	}
 	if len(data) > 0 {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"testing"
 
-	"connectrpc.com/connect/v2/connectproto"
 	"google.golang.org/protobuf/proto"
 
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
@@ -24,7 +23,7 @@ func FuzzPart(f *testing.F) {
 	f.Add([]byte("\x0a\x01\xff"))             // an id that is no text
 	f.Add([]byte("\xa2\x80\x00\x01x"))        // a number of a field, longer than need be
 	f.Add([]byte("\x22\xff\xff\xff\xff\x0f")) // longer than all
-	c := codec{connectproto.NewBinaryCodec()}
+	c := newCodec()
 	f.Fuzz(func(t *testing.T, b []byte) {
 		want, got := new(sandboxv1.UploadFileRequest), new(sandboxv1.UploadFileRequest)
 		wantErr := proto.Unmarshal(b, want)

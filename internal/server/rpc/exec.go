@@ -50,6 +50,8 @@ func (s *service) Exec(ctx context.Context, q *sandboxv1.ExecRequest) (*sandboxv
 	c := caller(ctx)
 	e, err := s.Sandboxes.StartExec(ctx, c, q.GetSessionId(), cmd, client.Output{}, "")
 	s.recordExec(ctx, c, q.GetSessionId(), q.GetCommand(), e, err)
+	cmd.Argv = nil
+	callOf(ctx).free(q) // the sandbox has it
 	if err != nil {
 		return failedExec(ctx, err)
 	}

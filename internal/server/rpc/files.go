@@ -54,6 +54,28 @@ func writeOptions(appending bool) client.WriteOptions {
 	return client.WriteOptions{Append: appending, Atomic: !appending, Parents: true, Within: wording.Writable}
 }
 
+// written is the text of a request, which is free when all of it was read.
+type written struct {
+	q    *sandboxv1.WriteFileRequest
+	rest string
+	call *call
+}
+
+// Read implements io.Reader.
+func (w *written) Read(p []byte) (n int, err error) {
+	if w.rest == "" {
+		return 0, io.EOF
+	}
+	n = copy(p, w.rest)
+	if n < len(w.rest) {
+		w.rest = w.rest[n:]
+		return n, nil
+	}
+	w.rest = "" // an empty slice would keep it
+	w.call.free(w.q)
+	return n, nil
+}
+
 // WriteFile writes a text.
 func (s *service) WriteFile(ctx context.Context, q *sandboxv1.WriteFileRequest) (*sandboxv1.WriteFileResponse, error) {
 	appending, ok := wording.Appends(q.GetMode())
@@ -62,7 +84,7 @@ func (s *service) WriteFile(ctx context.Context, q *sandboxv1.WriteFileRequest) 
 	}
 	path := wording.Absolute(q.GetPath())
 	err := s.inFiles(ctx, q.GetSessionId(), fileOp{audit.FileWrite, "write", path}, func(in *client.Session) error {
-		return in.WriteFile(ctx, path, strings.NewReader(q.GetContent()), writeOptions(appending))
+		return in.WriteFile(ctx, path, &written{q: q, rest: q.GetContent(), call: callOf(ctx)}, writeOptions(appending))
 	})
 	if err == nil {
 		return &sandboxv1.WriteFileResponse{Success: true}, nil

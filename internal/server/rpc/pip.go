@@ -16,6 +16,7 @@ func (s *service) PipInstall(ctx context.Context, q *sandboxv1.PipInstallRequest
 	pip, _ := packages.Find("pip") // which there is
 	e, err := s.Sandboxes.Install(ctx, c, q.GetSessionId(), pip, q.GetPackages(), client.Output{})
 	s.recordExec(ctx, c, q.GetSessionId(), "pip install "+strings.Join(q.GetPackages(), " "), e, err)
+	callOf(ctx).free(q)
 	var refused *packages.RefusedError
 	if errors.As(err, &refused) {
 		return &sandboxv1.ExecResponse{ExitCode: -1, Stderr: refused.Error()}, nil

@@ -89,11 +89,14 @@ type Parts struct {
 	LargeWait time.Duration
 }
 
-type service struct{ Parts }
+type service struct {
+	Parts
+	downloads downloads
+}
 
 // New adds the door's routes to a router.
 func New(router *server.Router, parts Parts) {
-	s := &service{parts}
+	s := &service{Parts: parts, downloads: make(downloads, maxLarge)}
 	rpcs := connect.NewServer()
 	sandboxv1connect.RegisterSandboxServiceHandler(rpcs, s)
 	healthv1connect.RegisterHealthHandler(rpcs, &health{parts})
@@ -101,7 +104,7 @@ func New(router *server.Router, parts Parts) {
 	// Packed messages are read; answers are sent as they are, since clients are near
 	// and offer by themselves to unpack, which costs more than it saves.
 	connecthttp.Mount(&routes{router, connecthttp.NewErrorWriter(), newBudget(cmp.Or(parts.LargeWait, largeWait))}, rpcs, connecthttp.WithConditionalOptions(bounds), connecthttp.WithCompressMinBytes(math.MaxInt),
-		connecthttp.WithCodecs(codec{connectproto.NewBinaryCodec()}, jsonCodec{connectproto.NewJSONCodec()}))
+		connecthttp.WithCodecs(newCodec(), jsonCodec{connectproto.NewJSONCodec()}))
 }
 
 // largest is the bound of a procedure's messages, in bytes.

@@ -37,6 +37,8 @@ func (s *service) ExecStream(ctx context.Context, q *sandboxv1.ExecStreamRequest
 	defer out.close()
 	e, err := s.Sandboxes.StartExec(ctx, c, q.GetSessionId(), cmd, client.Output{Stdout: &out.stdout, Stderr: &out.stderr}, "")
 	s.recordExec(ctx, c, q.GetSessionId(), q.GetCommand(), e, err)
+	cmd.Argv = nil
+	callOf(ctx).free(q) // the sandbox has it
 	if err != nil {
 		text, ok := inAnswer(ctx, err)
 		if !ok {

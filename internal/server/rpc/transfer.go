@@ -32,7 +32,8 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 		return nil, connect.NewError(connect.CodeInvalidArgument, wording.InvalidMode)
 	}
 	path := wording.Absolute(first.GetPath())
-	from := &uploaded{stream: stream, body: callOf(ctx).body, part: first, rest: first.GetData()}
+	c := callOf(ctx)
+	from := &uploaded{stream: stream, call: c, body: c.body, part: first, rest: first.GetData()}
 	err = s.inFiles(ctx, first.GetSessionId(), fileOp{audit.FileWrite, "upload", path}, func(in *client.Session) error {
 		return in.WriteFile(ctx, path, from, writeOptions(appending))
 	})
@@ -51,6 +52,7 @@ func (s *service) UploadFile(ctx context.Context, stream sandboxv1connect.Sandbo
 // read directly, as connect gives it, of others as it comes.
 type uploaded struct {
 	stream sandboxv1connect.SandboxServiceUploadFileServerStream
+	call   *call
 	body   *enveloped // nil: nothing can
 	part   *sandboxv1.UploadFileRequest
 	rest   []byte // of its data
@@ -90,6 +92,8 @@ func (u *uploaded) Read(p []byte) (n int, err error) {
 // next begins the next message.
 func (u *uploaded) next() error {
 	release(u.part)
+	u.rest = nil
+	u.call.settle(0)
 	if u.body != nil {
 		if size, ok := u.body.part(); ok {
 			u.direct = size
@@ -111,7 +115,9 @@ func (s *service) DownloadFile(ctx context.Context, q *sandboxv1.DownloadFileReq
 		if err != nil {
 			return err
 		}
-		return download(stream, callOf(ctx), f)
+		chunk, done := s.downloads.enter()
+		defer done()
+		return download(stream, callOf(ctx), f, chunk)
 	})
 	if err != nil {
 		return fileStatus(ctx, err, path)
@@ -120,11 +126,27 @@ func (s *service) DownloadFile(ctx context.Context, q *sandboxv1.DownloadFileReq
 }
 
 const (
-	// downloadChunk is how much of a file one message has, in bytes.
-	downloadChunk = 512 << 10
+	// largeChunk is how much of a file one message has, in bytes, smallChunk that of
+	// downloads beyond the first maxLarge: each holds two for as long as its client
+	// lets it wait.
+	largeChunk, smallChunk = 512 << 10, 64 << 10
+	maxLarge               = 32
 	// downloadHead is what stands before it: the envelope, the field's tag and its length.
 	downloadHead = envelope + 1 + 3
 )
+
+// downloads are those on their way whose messages are large.
+type downloads chan struct{}
+
+// enter says how large the messages of a download are. done is called at its end.
+func (d downloads) enter() (chunk int, done func()) {
+	select {
+	case d <- struct{}{}:
+		return largeChunk, func() { <-d }
+	default:
+		return smallChunk, func() {}
+	}
+}
 
 // filePart is a part of a file behind room for what a frame has before it.
 type filePart struct {
@@ -135,11 +157,11 @@ type filePart struct {
 
 // readAhead reads a file while what came before is sent: parts come until one has an
 // error. What was sent is given back. It ends with the parts, or when back is closed.
-func readAhead(f io.Reader) (parts <-chan filePart, back chan<- []byte) {
+func readAhead(f io.Reader, chunk int) (parts <-chan filePart, back chan<- []byte) {
 	const ahead = 2
 	free, read := make(chan []byte, ahead), make(chan filePart, ahead)
 	for range ahead {
-		free <- make([]byte, downloadHead+downloadChunk)
+		free <- make([]byte, downloadHead+chunk)
 	}
 	go func() {
 		defer close(read)
@@ -156,8 +178,8 @@ func readAhead(f io.Reader) (parts <-chan filePart, back chan<- []byte) {
 
 // download sends a file, and closes it: the first message by connect, with all that
 // belongs to an answer, the rest as frames with the file's bytes where they are.
-func download(stream sandboxv1connect.SandboxServiceDownloadFileServerStream, c *call, f io.ReadCloser) error {
-	parts, back := readAhead(f)
+func download(stream sandboxv1connect.SandboxServiceDownloadFileServerStream, c *call, f io.ReadCloser, chunk int) error {
+	parts, back := readAhead(f, chunk)
 	defer func() {
 		close(back)
 		f.Close()
@@ -195,12 +217,13 @@ func sendFrame(w http.ResponseWriter, frame []byte, n int) error {
 	field := protowire.AppendVarint(protowire.AppendTag(nil, partField, protowire.BytesType), uint64(n))
 	head := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(field)+n))
 	head = append(head, field...)
+	full := downloadHead+n == len(frame)
 	frame = frame[downloadHead-len(head) : downloadHead+n]
 	copy(frame, head)
 	if _, err := w.Write(frame); err != nil {
 		return connect.NewError(connect.CodeCanceled, "the client takes no more").WithCause(err)
 	}
-	if n == downloadChunk {
+	if full {
 		return nil // more comes at once
 	}
 	return http.NewResponseController(w).Flush()

@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect/v2"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"agentbox/internal/server"
 )
@@ -23,6 +24,13 @@ type call struct {
 	// in frames.
 	body   *enveloped
 	answer http.ResponseWriter
+}
+
+// free is called when nothing of a message is needed any more: what it took is given
+// back, though the call goes on.
+func (c *call) free(m proto.Message) {
+	proto.Reset(m)
+	c.settle(0)
 }
 
 type callKey struct{}

@@ -94,7 +94,7 @@ func readWanted(r *http.Request) (*wanted, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if strings.Contains(name, "=") {
-			return nil, &sandbox.InvalidError{Field: "env", Value: doors.Clip(name, 64), Allowed: "names without ="}
+			return nil, &sandbox.InvalidError{Field: "env", Value: sandbox.Clip(name, 64), Allowed: "names without ="}
 		}
 		q.env = append(q.env, name+"="+env[name])
 	}
@@ -114,11 +114,11 @@ func portsOf(m map[string]json.Number) (list []sandbox.Port, err error) {
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		guest, bad := strconv.ParseUint(name, 10, 16)
 		if bad != nil || guest == 0 || name[0] == '+' {
-			return nil, &sandbox.InvalidError{Field: "ports", Value: doors.Clip(name, 64), Allowed: "ports of the sandbox from 1 to 65535"}
+			return nil, &sandbox.InvalidError{Field: "ports", Value: sandbox.Clip(name, 64), Allowed: "ports of the sandbox from 1 to 65535"}
 		}
 		host, bad := strconv.ParseFloat(m[name].String(), 64)
 		if bad != nil || host < 0 || host > 65535 || host != math.Trunc(host) {
-			return nil, &sandbox.InvalidError{Field: "ports", Value: doors.Clip(m[name].String(), 64), Allowed: "ports of the host from 1 to 65535; 0 for any that is free"}
+			return nil, &sandbox.InvalidError{Field: "ports", Value: sandbox.Clip(m[name].String(), 64), Allowed: "ports of the host from 1 to 65535; 0 for any that is free"}
 		}
 		list = append(list, sandbox.Port{Guest: uint16(guest), Host: uint16(host)})
 	}
@@ -171,7 +171,7 @@ func (d *door) request(q *wanted, s settings) (sandbox.CreateRequest, error) {
 func sizeOf(field, s string) (int64, error) {
 	n, err := sandbox.ParseSize(field, s)
 	if err != nil || n == 0 || len(s) > maxNumber {
-		return 0, &sandbox.InvalidError{Field: field, Value: doors.Clip(s, 64), Allowed: "digits and b, k, m or g, such as 512m or 2g, more than 0"}
+		return 0, &sandbox.InvalidError{Field: field, Value: sandbox.Clip(s, 64), Allowed: "digits and b, k, m or g, such as 512m or 2g, more than 0"}
 	}
 	return n, nil
 }
@@ -185,7 +185,7 @@ var decimal = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`
 func coresOf(s string) (float64, error) {
 	n, err := strconv.ParseFloat(s, 64)
 	if err != nil || n <= 0 || len(s) > maxNumber || !decimal().MatchString(s) {
-		return 0, &sandbox.InvalidError{Field: "cpu_limit", Value: doors.Clip(s, 64), Allowed: "a decimal number such as 2.0 or 0.5, more than 0"}
+		return 0, &sandbox.InvalidError{Field: "cpu_limit", Value: sandbox.Clip(s, 64), Allowed: "a decimal number such as 2.0 or 0.5, more than 0"}
 	}
 	return n, nil
 }

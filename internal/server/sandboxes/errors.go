@@ -43,7 +43,7 @@ func (d *door) explained(ctx context.Context, c sandbox.Caller, id string, err e
 		}
 	}
 	err = doors.GuestError(err)
-	id = doors.Clip(id, 128)
+	id = sandbox.Clip(id, 128)
 	switch code := server.ProblemOf(err).Code; {
 	case code == server.CodeNotRunning:
 		return server.Reword(err, http.StatusBadRequest, "Sandbox "+id+" is not running")

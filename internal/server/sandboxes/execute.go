@@ -32,7 +32,7 @@ func (d *door) execute(r *http.Request, c sandbox.Caller) (any, error) {
 	if err == nil {
 		e, err = d.Sandboxes.StartExec(ctx, c, sb.UID, cmd, client.Output{}, "")
 	}
-	details := map[string]string{"command": doors.Clip(cmd.Shell+strings.Join(cmd.Argv, " "), 1024)}
+	details := map[string]string{"command": cmd.Shell + strings.Join(cmd.Argv, " ")}
 	if err == nil {
 		details["exec_id"] = e.ID()
 	}
@@ -78,13 +78,13 @@ func (d *door) readCommand(r *http.Request) (cmd sandbox.Command, err error) {
 	}
 	if timeout != "" {
 		if cmd.Timeout, err = sandbox.ParseDuration("timeout", timeout); err != nil || cmd.Timeout <= 0 || cmd.Timeout > sandbox.MaxTimeout {
-			return cmd, &sandbox.InvalidError{Field: "timeout", Value: doors.Clip(timeout, 64), Allowed: "seconds, more than 0, at most " + fmt.Sprint(sandbox.MaxTimeout/time.Second)}
+			return cmd, &sandbox.InvalidError{Field: "timeout", Value: sandbox.Clip(timeout, 64), Allowed: "seconds, more than 0, at most " + fmt.Sprint(sandbox.MaxTimeout/time.Second)}
 		}
 	}
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(env[name], "\x00") {
-			return cmd, &sandbox.InvalidError{Field: "env", Value: doors.Clip(name, 64), Allowed: "names without = and NUL, values without NUL"}
+			return cmd, &sandbox.InvalidError{Field: "env", Value: sandbox.Clip(name, 64), Allowed: "names without = and NUL, values without NUL"}
 		}
 		cmd.Env = append(cmd.Env, name+"="+env[name])
 		size += len(name) + len(env[name])

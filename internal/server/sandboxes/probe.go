@@ -53,7 +53,7 @@ func (d *door) test(r *http.Request, c sandbox.Caller) (any, error) {
 		server.LogError(ctx, err)
 		return done{false, "Sandbox test failed: " + server.ProblemOf(err).Detail}, nil
 	case stderr != "":
-		return done{false, "Sandbox test failed: " + doors.Clip(stderr, 1024)}, nil
+		return done{false, "Sandbox test failed: " + sandbox.Clip(stderr, 1024)}, nil
 	}
 	return done{true, "Sandbox test passed! " + name + " is working with " + memory + " memory limit."}, nil
 }

@@ -285,5 +285,9 @@ func asError(err error) error {
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), !errors.As(err, &status):
 		return err
 	}
-	return &agentbox.Error{Code: cmp.Or(codes[status.Code()], "internal"), Detail: cmp.Or(status.Message(), err.Error())}
+	code := cmp.Or(codes[status.Code()], "internal")
+	if code == "limit_exceeded" && strings.Contains(status.Message(), "larger than") {
+		code = "too_large" // of a message, here or there
+	}
+	return &agentbox.Error{Code: code, Detail: cmp.Or(status.Message(), err.Error())}
 }

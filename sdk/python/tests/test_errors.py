@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 import agentbox
@@ -11,39 +14,42 @@ from agentbox._wire import error_of
 PROBLEM = b'{"detail":"in words","code":"%s","request_id":"r1","field":"f","allowed":"a","reason":"idle"}'
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "kind"),
-    [
-        (400, "invalid_value", errors.InvalidArgument),
-        (400, "invalid_request", errors.InvalidArgument),
-        (400, "unsupported", errors.Unsupported),
-        (401, "unauthenticated", errors.Unauthenticated),
-        (403, "forbidden", errors.PermissionDenied),
-        (404, "not_found", errors.NotFound),
-        (404, "sandbox_destroyed", errors.SandboxGone),
-        (404, "sandbox_expired", errors.SandboxGone),
-        (405, "method_not_allowed", errors.AgentboxError),
-        (408, "timeout", errors.Unavailable),
-        (409, "not_running", errors.NotRunning),
-        (409, "already_exists", errors.AlreadyExists),
-        (409, "conflict", errors.Conflict),
-        (413, "too_large", errors.TooLarge),
-        (415, "unsupported_media_type", errors.InvalidArgument),
-        (416, "out_of_range", errors.OutOfRange),
-        (429, "limit_exceeded", errors.RateLimited),
-        (429, "quota_exceeded", errors.RateLimited),
-        (429, "rate_limited", errors.RateLimited),
-        (499, "canceled", errors.AgentboxError),
-        (503, "unavailable", errors.Unavailable),
-        (500, "internal", errors.ServerError),
-        (409, "of_a_newer_server", errors.Conflict),
-        (418, "of_a_newer_server", errors.AgentboxError),
-    ],
-)
-def test_kinds(status: int, code: str, kind: type[errors.AgentboxError]) -> None:
-    e = error_of(status, {}, PROBLEM % code.encode())
-    assert type(e) is kind
-    assert (str(e), e.status, e.code, e.request_id, e.field, e.allowed, e.reason) == ("in words", status, code, "r1", "f", "a", "idle")
+#: What the clients of all languages make of codes and statuses.
+TABLE: dict[str, dict[str, str]] = json.loads((Path(__file__).parents[2] / "errors.json").read_text())
+
+
+@pytest.mark.parametrize(("code", "kind"), TABLE["codes"].items())
+def test_codes(code: str, kind: str) -> None:
+    e = error_of(400, {}, PROBLEM % code.encode())
+    assert type(e).__name__ == kind
+    assert (str(e), e.status, e.code, e.request_id, e.field, e.allowed, e.reason) == ("in words", 400, code, "r1", "f", "a", "idle")
+
+
+@pytest.mark.parametrize(("status", "kind"), TABLE["statuses"].items())
+def test_statuses(status: str, kind: str) -> None:
+    """A code of a later version, or none, is what the status says."""
+    for body in (PROBLEM % b"of_a_newer_server", b"<html>gateway</html>"):
+        assert type(error_of(int(status), {}, body)).__name__ == kind
+
+
+@pytest.mark.parametrize(("code", "kind"), TABLE["grpc"].items())
+def test_grpc(code: str, kind: str) -> None:
+    pytest.importorskip("grpc")
+    from agentbox.rpc._channel import error_of as error_of_call
+    from grpc import StatusCode
+
+    e = error_of_call(Status(StatusCode[code]))  # type: ignore[arg-type]
+    assert kind in [base.__name__ for base in type(e).__mro__[:2]]  # RequestTimeout is Unavailable
+
+
+class Status(Exception):
+    """A call that ended with a status."""
+
+    def __init__(self, code: object) -> None:
+        self.code = lambda: code
+        self.details = lambda: "in words"
+        self.initial_metadata = lambda: (("x-request-id", "r1"),)
+        self.trailing_metadata = lambda: ()
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>gateway</html>", b"[]", b'"x"', b'{"detail":5}', b"\xff\xfe", b'{"detail":[]}', b'{"detail":[1]}'])
@@ -91,7 +97,7 @@ def test_real(client: agentbox.Client, box: agentbox.Box) -> None:
 
 
 def test_nobody_there() -> None:
-    with agentbox.Client("http://127.0.0.1:9", retries=1) as c, pytest.raises(agentbox.ConnectionFailed) as e:
+    with agentbox.Client("http://127.0.0.1:9", retries=1) as c, pytest.raises(agentbox.ConnectionFailed, match="at http://127.0.0.1:9:") as e:
         c.version()
     assert e.value.status is None and not e.value.sent
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agentbox import _unpack
 from agentbox._local import pack
 from agentbox._unpack import unpack
 
@@ -40,6 +41,34 @@ def test_names_that_lead_out_are_refused(tree: Path, name: str) -> None:
     with pytest.raises(tarfile.TarError, match="leads out"):
         unpack(archive((name, tarfile.REGTYPE, "")), tree)
     assert (tree.parent / "outside").read_text() == "old"
+
+
+WINDOWS_NAMES = [
+    "C:/outside", "C:outside", "c:", "d/C:x", "..\\outside", "d\\..\\..\\outside", "\\outside", "\\\\server\\share\\x", "//?/C:/x", "file:stream", "file::$DATA",
+    "CON", "nul", "d/Aux.txt", "COM1", "lpt9.log", "com\u00b2", "NUL .txt", "CONOUT$", ".. ", "... ", "a.", "a ", "d./x", "a\x01b", "a?", "a*", 'a"', "a|b", "<a>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WINDOWS_NAMES)
+def test_names_that_windows_takes_for_others_are_refused_there(tree: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_unpack, "WINDOWS", True)
+    for entry in [(name, tarfile.REGTYPE, ""), (name, tarfile.DIRTYPE, ""), ("l", tarfile.SYMTYPE, name), ("h", tarfile.LNKTYPE, name)]:
+        with pytest.raises(tarfile.TarError, match="Windows|leads out"):
+            unpack(archive(entry), tree)
+    assert list(tree.iterdir()) == [] and (tree.parent / "outside").read_text() == "old"
+
+
+def test_usual_names_are_taken_everywhere(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_unpack, "WINDOWS", True)
+    names = ["./a b/é.txt", "CONFIG", "com10", "nul-1", ".git/x", "a..b", "LPT.d"]
+    unpack(archive(*((n, tarfile.REGTYPE, "") for n in names), ("l", tarfile.SYMTYPE, "../tree/./CONFIG")), tree)
+    assert all((tree / n).is_file() for n in names)
+
+
+@pytest.mark.skipif(_unpack.WINDOWS, reason="they are names of other things there")
+def test_names_are_not_windows_elsewhere(tree: Path) -> None:
+    unpack(archive(("C:x", tarfile.REGTYPE, ""), ("a\\b", tarfile.REGTYPE, ""), ("NUL", tarfile.REGTYPE, "")), tree)
+    assert sorted(p.name for p in tree.iterdir()) == ["C:x", "NUL", "a\\b"]
 
 
 @pytest.mark.parametrize("link", ["/etc/passwd", "../outside", "..", "a/../../outside", "a/b/../..", "./../outside"])

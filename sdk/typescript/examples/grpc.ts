@@ -1,4 +1,4 @@
-// What a client of sandbox.v1 does, by gRPC over HTTP/2: node examples/grpc.ts
+// What a client of sandbox.v1 without a key does, by gRPC over HTTP/2, with `agentbox serve --no-auth`.
 import { createClient } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 
@@ -6,7 +6,6 @@ import { SandboxService } from "@agentbox/client";
 
 const transport = createGrpcTransport({
   baseUrl: "http://localhost:50051",
-  httpVersion: "2",
 });
 const client = createClient(SandboxService, transport);
 

@@ -1,3 +1,4 @@
+import { ConnectionError } from "./errors.js";
 import { platform } from "./platform/node.js";
 
 /** What a file or the input of a command can be made of. */
@@ -54,6 +55,38 @@ export function counted(stream: ReadableStream<Uint8Array>, total: number | unde
         done += chunk.byteLength;
         progress(done, total);
         to.enqueue(chunk);
+      },
+    }),
+  );
+}
+
+/** What a tar ends with, in bytes of zeros. */
+const tarEnd = 1024;
+
+/**
+ * Passes an archive on, and fails where a tar has no end: what is between may end an answer
+ * that broke off as if it were whole. Who unpacks sees that where a file is cut, or a tar.gz,
+ * but not where a tar is cut between two.
+ */
+export function wholeArchive(stream: ReadableStream<Uint8Array>, gzip: boolean | undefined): ReadableStream<Uint8Array> {
+  if (gzip) {
+    return stream;
+  }
+  let zeros = 0; // at the end of what came
+  return stream.pipeThrough(
+    new TransformStream<Uint8Array, Uint8Array>({
+      transform(chunk, to) {
+        let at = chunk.byteLength;
+        while (at > 0 && chunk.byteLength - at < tarEnd && chunk[at - 1] === 0) {
+          at--;
+        }
+        zeros = chunk.byteLength - at + (at === 0 ? zeros : 0);
+        to.enqueue(chunk);
+      },
+      flush() {
+        if (zeros < tarEnd) {
+          throw new ConnectionError("The archive did not come whole: its end is missing");
+        }
       },
     }),
   );

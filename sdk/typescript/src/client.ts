@@ -1,4 +1,4 @@
-import { bodyOf, type Data, type Progress } from "./bytes.js";
+import { bodyOf, type Data, type Progress, wholeArchive } from "./bytes.js";
 import { Box } from "./box.js";
 import { archiveType } from "./files.js";
 import { type Call, type ClientOptions, Http, Pages, type Query, segment } from "./http.js";
@@ -143,7 +143,7 @@ export class Volumes {
   async readArchive(name: string, options: { gzip?: boolean; signal?: AbortSignal } = {}): Promise<ReadableStream<Uint8Array>> {
     const call: Call = { method: "GET", path: `/volumes/${segment(name)}/archive`, headers: { Accept: archiveType(options.gzip) }, signal: options.signal };
     const response = await this.http.send(call);
-    return response.body ?? new Blob([]).stream();
+    return wholeArchive(response.body ?? new Blob([]).stream(), options.gzip);
   }
 
   /** Unpacks a tar, or with gzip a tar.gz, into a volume that no sandbox has. */

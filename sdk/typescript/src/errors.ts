@@ -79,6 +79,10 @@ export class Internal extends AgentboxError {}
 type Kind = new (message: string, details?: Partial<ErrorDetails>) => AgentboxError;
 
 const byCode: Record<string, Kind> = {
+  invalid_value: InvalidArgument,
+  invalid_request: InvalidArgument,
+  method_not_allowed: InvalidArgument,
+  unsupported_media_type: InvalidArgument,
   sandbox_destroyed: SandboxGone,
   sandbox_expired: SandboxGone,
   not_running: NotRunning,
@@ -93,6 +97,8 @@ const byCode: Record<string, Kind> = {
   limit_exceeded: RateLimited,
   quota_exceeded: RateLimited,
   rate_limited: RateLimited,
+  timeout: Unavailable,
+  canceled: Unavailable,
   unavailable: Unavailable,
   internal: Internal,
 };
@@ -101,6 +107,7 @@ const byStatus: Record<number, Kind> = {
   401: Unauthenticated,
   403: PermissionDenied,
   404: NotFound,
+  408: Unavailable,
   409: Conflict,
   413: TooLarge,
   416: OutOfRange,
@@ -113,7 +120,7 @@ const byStatus: Record<number, Kind> = {
 /** The error for what a server said. A code or status of a later version is one of its kind. */
 export function errorOf(message: string, details: Partial<ErrorDetails>): AgentboxError {
   const status = details.status ?? 0;
-  const kind = byCode[details.code ?? ""] ?? byStatus[status] ?? (status >= 500 ? Internal : InvalidArgument);
+  const kind = byCode[details.code ?? ""] ?? byStatus[status] ?? (status >= 400 && status < 500 ? InvalidArgument : Internal);
   return new kind(message, details);
 }
 

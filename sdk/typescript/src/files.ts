@@ -1,4 +1,4 @@
-import { bodyOf, counted, type Data, joined, type Progress } from "./bytes.js";
+import { bodyOf, counted, type Data, joined, type Progress, wholeArchive } from "./bytes.js";
 import { InvalidArgument, NotFound, SandboxGone, TooLarge } from "./errors.js";
 import { type Call, type Http, Pages, type Query, segment } from "./http.js";
 import { fromApi } from "./names.js";
@@ -125,13 +125,13 @@ export class Files {
     return this.http.json<FileInfo>(this.get("/stat", { path, ...options }));
   }
 
-  /** Whether there is a file, directory or link of that name. */
+  /** Whether there is a file, directory or link of that name. That there is no such sandbox is an error. */
   async exists(path: string, options: AsUser = {}): Promise<boolean> {
     try {
       await this.stat(path, options);
       return true;
     } catch (error) {
-      if (error instanceof NotFound && !(error instanceof SandboxGone)) {
+      if (error instanceof NotFound && !isOfSandbox(error)) {
         return false;
       }
       throw error;
@@ -194,11 +194,11 @@ export class Files {
     }
   }
 
-  /** A directory as a tar, or with gzip as a tar.gz. */
+  /** A directory as a tar, or with gzip as a tar.gz. A tar that does not come whole ends with a ConnectionError. */
   async readArchive(path = ".", options: AsUser & { exclude?: string[]; gzip?: boolean; signal?: AbortSignal } = {}): Promise<ReadableStream<Uint8Array>> {
     const { gzip, signal, ...query } = options;
     const response = await this.http.send({ ...this.get("/archive", { path, ...query }), headers: { Accept: archiveType(gzip) }, signal });
-    return response.body ?? new Blob([]).stream();
+    return wholeArchive(response.body ?? new Blob([]).stream(), gzip);
   }
 
   /** Unpacks a tar, or with gzip a tar.gz, into a directory. */
@@ -224,6 +224,11 @@ export class Files {
   private post(path: string, json: object): Call {
     return { method: "POST", path: this.base + path, json };
   }
+}
+
+/** Whether it is the sandbox that is not there, and nothing in it. */
+function isOfSandbox(error: NotFound): boolean {
+  return error instanceof SandboxGone || error.message === "Sandbox not found";
 }
 
 /** The content type of an archive. */

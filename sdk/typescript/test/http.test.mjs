@@ -1,43 +1,59 @@
 import assert from "node:assert/strict";
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 
 import { AgentboxError, Client, RateLimited } from "@agentbox/client";
+import { download } from "@agentbox/client/node";
 
 import { boxOf, info, serve } from "./support.mjs";
 
-const answers = [
-  [400, { detail: "invalid cpus", code: "invalid_value", field: "cpus", allowed: "1 to 2", request_id: "r1" }, "InvalidArgument"],
-  [400, { detail: "no", code: "unsupported" }, "Unsupported"],
-  [401, { detail: "an API key is needed", code: "unauthenticated" }, "Unauthenticated"],
-  [403, { detail: "no", code: "forbidden" }, "PermissionDenied"],
-  [404, { detail: "Sandbox not found", code: "not_found" }, "NotFound"],
-  [404, { detail: "Sandbox not found", code: "sandbox_expired", reason: "idle" }, "SandboxGone"],
-  [409, { detail: "Sandbox is not running", code: "not_running" }, "NotRunning"],
-  [409, { detail: "there is one", code: "already_exists" }, "AlreadyExists"],
-  [409, { detail: "no", code: "conflict" }, "Conflict"],
-  [413, { detail: "too large", code: "too_large" }, "TooLarge"],
-  [416, { detail: "none there", code: "out_of_range" }, "OutOfRange"],
-  [429, { detail: "too many", code: "quota_exceeded" }, "RateLimited"],
-  [500, { detail: "internal error", code: "internal" }, "Internal"],
-  [409, { detail: "new", code: "of_a_later_version" }, "Conflict"],
-  [418, { detail: "new", code: "of_a_later_version" }, "InvalidArgument"],
-];
+/** What the clients of all languages make of codes and statuses. */
+const table = JSON.parse(await readFile(new URL("../../errors.json", import.meta.url), "utf8"));
+const named = (kind) => (kind === "ServerError" ? "Internal" : kind);
 
 test("errors are of the kind that their code says", async (t) => {
-  let answer;
-  const url = await serve(t, (_, response) => response.writeHead(answer[0], { "Retry-After": "30" }).end(JSON.stringify(answer[1])));
+  let code;
+  const body = () => ({ detail: "in words", code, field: "f", allowed: "a", reason: "idle", request_id: "r1" });
+  const url = await serve(t, (_, response) => response.writeHead(400, { "Retry-After": "30" }).end(JSON.stringify(body())));
   const client = new Client({ url });
-  for (answer of answers) {
-    const [status, body, name] = answer;
+  for (const [one, kind] of Object.entries(table.codes)) {
+    code = one;
     await assert.rejects(client.version(), (error) => {
-      assert.equal(error.name, name);
+      assert.equal(error.name, named(kind), code);
       assert.ok(error instanceof AgentboxError && error instanceof Error);
-      assert.equal(error.message, body.detail);
-      assert.deepEqual([error.status, error.code, error.field, error.allowed, error.reason], [status, body.code, body.field, body.allowed, body.reason]);
-      assert.equal(error.retryAfter, 30);
+      assert.deepEqual([error.message, error.status, error.code, error.requestId, error.field], ["in words", 400, code, "r1", "f"]);
+      assert.deepEqual([error.allowed, error.reason, error.retryAfter], ["a", "idle", 30]);
       return true;
     });
   }
+});
+
+test("a code of a later version, or none, is what the status says", async (t) => {
+  let answer;
+  const url = await serve(t, (_, response) => response.writeHead(answer.status, { Location: "/" }).end(answer.body));
+  const client = new Client({ url, retries: 0, fetch: (input, init) => fetch(input, { ...init, redirect: "manual" }) });
+  for (const [status, kind] of Object.entries(table.statuses)) {
+    for (const body of ['{"detail":"new","code":"of_a_later_version"}', "<h1>gateway</h1>"]) {
+      answer = { status: Number(status), body };
+      await assert.rejects(client.version(), { name: named(kind), status: answer.status });
+    }
+  }
+});
+
+test("a file is missing only where the sandbox is there", async (t) => {
+  let answer;
+  const url = await serve(t, (request, response) =>
+    request.url.includes("/stat") ? response.writeHead(404).end(JSON.stringify(answer)) : response.end(info),
+  );
+  const box = await boxOf(url);
+  answer = { detail: "stat f: not found", code: "not_found" };
+  assert.equal(await box.files.exists("f"), false);
+  answer = { detail: "Sandbox not found", code: "not_found" };
+  await assert.rejects(box.files.exists("f"), { name: "NotFound" });
+  answer = { detail: "Sandbox not found", code: "sandbox_expired" };
+  await assert.rejects(box.files.exists("f"), { name: "SandboxGone" });
 });
 
 test("the fields of a wrong form are told", async (t) => {
@@ -172,3 +188,52 @@ function deferred() {
   const promise = new Promise((done) => (resolve = done));
   return { promise, resolve };
 }
+
+test("two downloads to one name don't meet, and one that breaks leaves nothing", async (t) => {
+  const asked = [];
+  const url = await serve(t, (request, response) => {
+    if (!request.url.includes("/files")) {
+      return response.end(info);
+    }
+    const half = String(asked.push(response)).repeat(1 << 20);
+    response.writeHead(200, { "Content-Length": 2 * half.length }).write(half);
+    if (request.url.includes("torn")) {
+      return setTimeout(() => response.destroy(), 50);
+    }
+    return asked.length === 2 && asked.forEach((one, i) => one.end(String(i + 1).repeat(1 << 20)));
+  });
+  const box = await boxOf(url);
+  const dir = await mkdtemp(join(tmpdir(), "agentbox-"));
+  t.after(() => rm(dir, { recursive: true }));
+  const local = join(dir, "local");
+  await Promise.all([download(box, "f", local), download(box, "f", local)]);
+  const got = await readFile(local, "utf8");
+  assert.ok(got === got[0].repeat(2 << 20), `${got.length} bytes, of both`);
+  await assert.rejects(download(box, "torn", local));
+  assert.deepEqual(await readdir(dir), ["local"]);
+  await writeFile(join(dir, "plain"), "");
+  assert.equal((await stat(local)).mode, (await stat(join(dir, "plain"))).mode);
+});
+
+test("a tar that does not come whole is none", async (t) => {
+  const whole = Buffer.concat([Buffer.alloc(1536, "x"), Buffer.alloc(1024)]);
+  let sent;
+  const url = await serve(t, async (request, response) => {
+    if (!request.url.includes("/archive")) {
+      return response.end(info);
+    }
+    for (let at = 0; at < sent.length; at += 700) {
+      await new Promise((resolve) => response.write(sent.subarray(at, at + 700), resolve));
+    }
+    return response.end();
+  });
+  const box = await boxOf(url);
+  const read = async (options) => (await new Response(await box.files.readArchive("d", options)).arrayBuffer()).byteLength;
+  sent = whole;
+  assert.equal(await read(), whole.length);
+  for (const cut of [0, 512, 1536, 2048, whole.length - 1]) {
+    sent = whole.subarray(0, cut);
+    await assert.rejects(read(), { name: "ConnectionError" });
+    assert.equal(await read({ gzip: true }), cut); // has an end of its own
+  }
+});

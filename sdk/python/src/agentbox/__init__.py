@@ -3,7 +3,7 @@
 :class:`Client` and :class:`AsyncClient` speak the server's own REST API; the sandboxes
 that they make are :class:`Box` and :class:`AsyncBox`. Errors are in :mod:`agentbox.errors`,
 what the server tells in :mod:`agentbox.models`. :class:`Sandbox` and :class:`AsyncSandbox`
-speak ``sandbox.v1`` by gRPC, and need ``agentbox[grpc]``.
+speak ``sandbox.v1`` by gRPC, and need ``grpcio``.
 """
 
 from importlib.metadata import version as _version

@@ -13,7 +13,9 @@ from typing import IO, Any, Protocol
 
 import httpx
 import websockets
-from websockets.asyncio.client import ClientConnection, connect, unix_connect
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as follow
+from websockets.asyncio.client import unix_connect
 
 from agentbox import errors
 from agentbox._local import CHUNK, Progress, Source, pieces
@@ -93,6 +95,14 @@ class Body:
     async def close(self) -> None:
         """Closes it, also twice."""
         await self._response.aclose()
+
+
+class connect(follow):
+    """Opens a WebSocket, and follows nobody elsewhere: a key is for one server."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """What a redirect means: that it did not open."""
+        return exc
 
 
 class Socket:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from agentbox._decode import decode
-from agentbox._wire import problem_error
+from agentbox._wire import loads, problem_error
 from agentbox.errors import AgentboxError, ServerError
 from agentbox.models import ExecEnd, Exit, Output, StreamEvent
 
 #: Bytes of one event; the server's have some 90 KiB at most.
 MOST_EVENT = 8 << 20
 
+#: What an id is that a request can give back.
+_ID = re.compile(r"[!-~]{0,256}")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -32,7 +33,7 @@ class ServerEvent:
     def fields(self) -> dict[str, Any]:
         """The data, which is an object."""
         try:
-            value = json.loads(self.data)
+            value = loads(self.data)
         except ValueError as e:
             raise ServerError(f"an event of the server is no JSON: {e}") from e
         if not isinstance(value, dict):
@@ -146,6 +147,8 @@ class Follow:
             offset, data = int(fields["offset"]), base64.b64decode(fields["data_base64"], validate=True)
         except (KeyError, TypeError, ValueError) as e:
             raise ServerError(f"an event of the server is no output: {e!r}") from e
+        if not _ID.fullmatch(event.id):
+            raise ServerError("an event of the server has an id that is none")
         self.last_id = event.id
         begin, tail = self._tails.pop(stream, (offset, b""))
         data = tail + data

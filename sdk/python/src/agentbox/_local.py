@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,6 +47,22 @@ def size_of(source: object) -> int | None:
     except (AttributeError, OSError, ValueError):
         return None
     return end - begin if end > begin else None  # files of /proc have no size
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of ``target`` at the end of the block; after an error nothing is left of it.
+
+    It has the permissions that the user's new files have.
+    """
+    part = target.with_name(f".agentbox-{secrets.token_hex(8)}.part")
+    try:
+        with open(part, "xb") as f:
+            yield f
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def pack(local: Path, to: IO[bytes]) -> None:

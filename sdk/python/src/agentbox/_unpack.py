@@ -21,12 +21,17 @@ logger = logging.getLogger(__name__)
 #: The latest time that a file gets, in seconds: some file systems have no later one.
 LATEST = 1 << 33
 
+WINDOWS = os.name == "nt"
+#: Names that are no files on Windows, with whatever ending.
+DEVICES = {"CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$", *(f"{port}{n}" for port in ("COM", "LPT") for n in range(10))}
+SUPERSCRIPTS = str.maketrans("\u00b9\u00b2\u00b3", "123")  # which it takes for these digits
+
 
 def unpack(archive: IO[bytes], into: Path) -> None:
     """Writes the files of a tar into a directory, which is made if it is missing.
 
     Raises ``tarfile.TarError`` for an archive that is none, or that has a name that
-    leads out or through a link. Links that lead out of the tree, special files, and
+    leads out or through a link, or that Windows, if this is it, takes for another. Links that lead out of the tree, special files, and
     files with holes, whose size an archive can make up, are left out, which is logged.
     """
     into.mkdir(parents=True, exist_ok=True)
@@ -36,6 +41,8 @@ def unpack(archive: IO[bytes], into: Path) -> None:
         for entry in tar:
             if "\0" in entry.name + entry.linkname:
                 raise tarfile.TarError(f"the archive has a name that is none: {entry.name!r}")
+            if WINDOWS and not (_plain(entry.name) and _plain(entry.linkname)):
+                raise tarfile.TarError(f"the archive has a name that Windows takes for another: {entry.name!r}")
             name = posixpath.normpath(entry.name)
             if posixpath.isabs(name) or name.split("/", 1)[0] == "..":
                 raise tarfile.TarError(f"the archive has a name that leads out: {entry.name!r}")
@@ -62,6 +69,22 @@ def unpack(archive: IO[bytes], into: Path) -> None:
         target.symlink_to(link)
     for target, mode in directories:
         target.chmod(mode & 0o755 | stat.S_IRWXU)
+
+
+def _plain(name: str) -> bool:
+    """Whether Windows takes each part of a name for itself.
+
+    It takes backslashes for separators and a colon for a drive or a stream of a file,
+    leaves out dots and spaces at an end, and has devices in every directory.
+    """
+    for part in name.split("/"):
+        if part in ("", ".", ".."):
+            continue
+        if part[-1] in ". " or any(letter in '<>:"|?*\\' or letter < " " for letter in part):
+            return False
+        if part.split(".", 1)[0].rstrip(" ").translate(SUPERSCRIPTS).upper() in DEVICES:
+            return False
+    return True
 
 
 def _parents(into: Path, name: str) -> Path:

@@ -32,6 +32,8 @@ CONNECT = 10.0
 MOST_PATIENCE = 10.0
 #: Bytes of an error that are read.
 MOST_PROBLEM = 1 << 20
+#: Bytes of an answer. The largest is a command's result: 100 MB of each stream, twice, in base64.
+MOST_ANSWER = 600 << 20
 
 #: Lists come in pages of the most that servers give.
 PAGE: Mapping[str, Any] = {"limit": 1000}
@@ -143,6 +145,14 @@ def post(path: str, body: Any = None, /, *, patience: float | None | EllipsisTyp
     return Request("POST", path, params, headers, body, patience=patience, repeatable=bool(key))
 
 
+def page_of(answer: Any, cursor: str | None) -> tuple[list[Any], str | None]:
+    """The items of a page, and the cursor of the next one. One that leads on to itself would never end."""
+    items, following = (answer.get("items"), answer.get("next_cursor")) if isinstance(answer, dict) else (None, None)
+    if not isinstance(items, list) or not isinstance(following, (str, type(None))) or following and following == cursor:
+        raise errors.ServerError("the server's answer is no page of a list")
+    return items, following
+
+
 def key_of(key: str | None) -> str:
     """The key of a request that may be sent again: the caller's, else a new one."""
     return uuid.uuid4().hex if key is None else key
@@ -220,6 +230,14 @@ def ports_of(ports: Sequence[int | PublishedPort] | None) -> list[dict[str, int]
     return [{"guest": p.guest, "host": p.host} for p in both]
 
 
+def loads(text: str | bytes) -> Any:
+    """Reads JSON of a server. What can't be read is a ValueError, however it was made up."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 # Errors.
 
 _BY_CODE: dict[str, type[errors.AgentboxError]] = {
@@ -227,6 +245,8 @@ _BY_CODE: dict[str, type[errors.AgentboxError]] = {
     "invalid_request": errors.InvalidArgument,
     "unauthenticated": errors.Unauthenticated,
     "forbidden": errors.PermissionDenied,
+    "method_not_allowed": errors.InvalidArgument,
+    "unsupported_media_type": errors.InvalidArgument,
     "not_found": errors.NotFound,
     "sandbox_destroyed": errors.SandboxGone,
     "sandbox_expired": errors.SandboxGone,
@@ -240,21 +260,19 @@ _BY_CODE: dict[str, type[errors.AgentboxError]] = {
     "quota_exceeded": errors.RateLimited,
     "rate_limited": errors.RateLimited,
     "timeout": errors.Unavailable,
+    "canceled": errors.Unavailable,
     "unavailable": errors.Unavailable,
     "internal": errors.ServerError,
 }
 
 _BY_STATUS: dict[int, type[errors.AgentboxError]] = {
-    400: errors.InvalidArgument,
     401: errors.Unauthenticated,
     403: errors.PermissionDenied,
     404: errors.NotFound,
     408: errors.Unavailable,
     409: errors.Conflict,
     413: errors.TooLarge,
-    415: errors.InvalidArgument,
     416: errors.OutOfRange,
-    422: errors.InvalidArgument,
     429: errors.RateLimited,
     502: errors.Unavailable,
     503: errors.Unavailable,
@@ -265,7 +283,7 @@ _BY_STATUS: dict[int, type[errors.AgentboxError]] = {
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> errors.AgentboxError:
     """The error that an answer tells of. What stands before the server may answer in other words."""
     try:
-        problem = json.loads(body)
+        problem = loads(body)
     except ValueError:
         problem = None
     if not isinstance(problem, dict):
@@ -273,7 +291,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> errors.Age
     detail = problem.get("detail")
     fields = [d for d in detail if isinstance(d, dict)] if isinstance(detail, list) else []
     if fields:
-        detail = "; ".join(f"{'.'.join(str(p) for p in d.get('loc') or [])}: {d.get('msg', '')}" for d in fields)
+        detail = "; ".join(f"{_place(d.get('loc'))}: {d.get('msg', '')}" for d in fields)
     if not isinstance(detail, str) or not detail:
         detail = f"the server answered with status {status}"
     error = problem_error(problem, detail, status)
@@ -282,10 +300,14 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> errors.Age
     if isinstance(error, errors.InvalidArgument):
         error.errors = fields
     if isinstance(error, errors.OutOfRange):
-        error.first_offset = _whole(headers.get("x-first-offset"))
+        error.first_offset = whole(headers.get("x-first-offset"))
     if isinstance(error, (errors.RateLimited, errors.Unavailable)):
-        error.retry_after = _whole(headers.get("retry-after"))
+        error.retry_after = whole(headers.get("retry-after"))
     return error
+
+
+def _place(loc: object) -> str:
+    return ".".join(str(p) for p in loc) if isinstance(loc, list) else ""
 
 
 def problem_error(problem: Mapping[str, Any], detail: str, status: int | None = None) -> errors.AgentboxError:
@@ -298,7 +320,7 @@ def problem_error(problem: Mapping[str, Any], detail: str, status: int | None = 
     code = text("code") or ""
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status or 0)
     if kind is None:
-        kind = errors.ServerError if (status or 500) >= 500 or (status or 0) < 400 else errors.AgentboxError
+        kind = errors.InvalidArgument if 400 <= (status or 0) < 500 else errors.ServerError
     return kind(
         detail,
         code=code,
@@ -310,16 +332,17 @@ def problem_error(problem: Mapping[str, Any], detail: str, status: int | None = 
     )
 
 
-def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+def whole(text: str | None) -> int | None:
+    """A number that a header has; ``None``: it has none."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
-def transport_error(e: Exception) -> errors.Unavailable:
-    """The error for a request that got no answer."""
+def transport_error(e: Exception, server: str = "") -> errors.Unavailable:
+    """The error for a request that got no answer from the server of that URL."""
     text = str(e) or type(e).__name__
     if isinstance(e, (httpx.ReadTimeout, httpx.WriteTimeout)):
         return errors.RequestTimeout(f"the server did not answer in time: {type(e).__name__}")
-    error = errors.ConnectionFailed(f"no connection to the server: {text}")
+    error = errors.ConnectionFailed(f"no connection to the server{server and ' at '}{server}: {text}")
     error.sent = not isinstance(e, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError))
     return error
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import websockets
 
 from agentbox import errors
-from agentbox._wire import Settings, error_of, problem_error
+from agentbox._wire import Settings, error_of, loads, problem_error
 
 #: Bytes of one message: the server's have some 64 KiB.
 MOST_MESSAGE = 8 << 20
@@ -41,7 +39,7 @@ def closed_error(e: websockets.ConnectionClosed) -> errors.AgentboxError:
 def control(message: str) -> dict[str, object]:
     """A text message of the server."""
     try:
-        value = json.loads(message)
+        value = loads(message)
     except ValueError as e:
         raise errors.ServerError(f"a message of the server is no JSON: {e}") from e
     return value if isinstance(value, dict) else {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from agentbox import _aio, errors
 from agentbox._async.http import AsyncHTTP
 from agentbox._decode import decode
-from agentbox._local import LocalPath, Progress, Source, pack, size_of
+from agentbox._local import LocalPath, Progress, Source, pack, replacing, size_of
 from agentbox._unpack import unpack
 from agentbox._wire import Duration, Request, get, given, path_of, post, seconds
 from agentbox.models import Change, Copied, File, Found, FoundLines
@@ -33,6 +33,24 @@ async def whole(path: str, pieces: AsyncIterator[bytes]) -> bytes:
             raise errors.TooLarge(f"{path} has more than {MOST_READ} bytes: use read_stream or download", field="path")
         kept.append(piece)
     return b"".join(kept)
+
+
+#: What a tar ends with.
+END = bytes(1024)
+
+
+async def whole_archive(pieces: AsyncIterator[bytes], gzip: bool) -> AsyncIterator[bytes]:
+    """An archive in pieces, with its end.
+
+    What is between may end an answer that broke off as if it were whole. Who unpacks
+    sees that where a file is cut, or a tar.gz, but not where a tar is cut between two.
+    """
+    tail = b""
+    async for piece in pieces:
+        tail = (tail + piece if len(piece) < len(END) else piece)[-len(END) :]
+        yield piece
+    if not gzip and tail != END:
+        raise errors.ConnectionFailed("the archive did not come whole: its end is missing")
 
 
 class AsyncFiles:
@@ -144,15 +162,9 @@ class AsyncFiles:
                 tar.seek(0)
                 await _aio.run(unpack, tar, Path(local))
             return
-        target = Path(local)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            with open(part, "wb") as f:
-                async for piece in self.read_stream(path, user=user, progress=progress):
-                    await _aio.write(f, piece)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(Path(local)) as f:
+            async for piece in self.read_stream(path, user=user, progress=progress):
+                await _aio.write(f, piece)
 
     async def read_archive(
         self,
@@ -166,11 +178,12 @@ class AsyncFiles:
         """A directory as a tar, or a tar.gz, in pieces.
 
         Special files and what the user may not read are left out. So is what matches
-        ``exclude``, with what is in it; a pattern without ``/`` is for names.
+        ``exclude``, with what is in it; a pattern without ``/`` is for names. A tar that
+        does not come whole is :class:`~agentbox.ConnectionFailed`.
         """
         params = {"path": path, "exclude": list(exclude), "user": user}
         request = Request("GET", self._path("archive"), params, archive_headers(gzip), repeatable=True)
-        async for piece in self._http.download(request, progress):
+        async for piece in whole_archive(self._http.download(request, progress), gzip):
             yield piece
 
     async def write_archive(

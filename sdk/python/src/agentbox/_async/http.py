@@ -13,7 +13,22 @@ import httpx
 from agentbox import _aio, errors
 from agentbox._decode import decode
 from agentbox._events import Decoder, ServerEvent, stream_error
-from agentbox._wire import CONNECT, MOST_PROBLEM, PREFIX, SILENCE, Request, Settings, Tries, error_of, get, keepalive, transport_error
+from agentbox._wire import (
+    CONNECT,
+    MOST_ANSWER,
+    MOST_PROBLEM,
+    PREFIX,
+    SILENCE,
+    Request,
+    Settings,
+    Tries,
+    error_of,
+    get,
+    keepalive,
+    loads,
+    page_of,
+    transport_error,
+)
 
 T = TypeVar("T")
 
@@ -52,11 +67,13 @@ class AsyncHTTP:
         """The JSON of an answer; ``None`` if it has none."""
         response = await self.open(request)
         async with contextlib.aclosing(response):
-            body = await self._read(response)
+            body = await self._read(response, MOST_ANSWER)
+        if len(body) > MOST_ANSWER:
+            raise errors.ServerError(f"the server's answer has more than {MOST_ANSWER} bytes", status=response.status_code)
         if not body:
             return None
         try:
-            return json.loads(body)
+            return loads(body)
         except ValueError as e:
             raise errors.ServerError(f"the server's answer is no JSON: {e}", status=response.status_code) from e
 
@@ -67,12 +84,12 @@ class AsyncHTTP:
     async def records(self, kind: type[T], path: str, params: Mapping[str, Any]) -> AsyncIterator[T]:
         """All records of a list, page after page."""
         while True:
-            page = await self.call(get(path, **params))
-            for item in page["items"]:
+            items, cursor = page_of(await self.call(get(path, **params)), params.get("cursor"))
+            for item in items:
                 yield decode(kind, item)
-            if not page.get("next_cursor"):
+            if not cursor:
                 return
-            params = {**params, "cursor": page["next_cursor"]}
+            params = {**params, "cursor": cursor}
 
     async def download(self, request: Request, report: Any = None) -> AsyncIterator[bytes]:
         """The bytes of an answer, in pieces."""
@@ -116,13 +133,14 @@ class AsyncHTTP:
             for event in decoder.feed(piece):
                 yield event
 
-    async def _read(self, response: httpx.Response, most: int | None = None) -> bytes:
+    async def _read(self, response: httpx.Response, most: int) -> bytes:
+        """A body as far as it was read when there was more than ``most``."""
         parts: list[bytes] = []
         size = 0
         async for piece in _aio.Body(response, self._dropped):
             parts.append(piece)
             size += len(piece)
-            if most is not None and size > most:
+            if size > most:
                 break
         return b"".join(parts)
 
@@ -150,7 +168,7 @@ class AsyncHTTP:
                 stream=True,
             )
         except httpx.TransportError as e:
-            raise transport_error(e) from e
+            raise transport_error(e, self.settings.socket or self.settings.base) from e
         if response.is_success:
             return response
         async with contextlib.aclosing(response):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
-from agentbox._async.files import GZIP, TAR, archive_headers, upload
+from agentbox._async.files import GZIP, TAR, archive_headers, upload, whole_archive
 from agentbox._async.http import AsyncHTTP
 from agentbox._local import Progress, Source
 from agentbox._wire import PAGE, Request, Size, get, given, key_of, path_of, post
@@ -38,7 +38,7 @@ class AsyncVolumes:
     async def read_archive(self, name: str, *, gzip: bool = False, progress: Progress | None = None) -> AsyncIterator[bytes]:
         """A volume as a tar, or a tar.gz, in pieces."""
         request = Request("GET", path_of("volumes", name, "archive"), headers=archive_headers(gzip), repeatable=True, patience=None)
-        async for piece in self._http.download(request, progress):
+        async for piece in whole_archive(self._http.download(request, progress), gzip):
             yield piece
 
     async def write_archive(

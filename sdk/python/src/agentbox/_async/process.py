@@ -89,6 +89,8 @@ class AsyncStream:
         raise errors.ConnectionFailed("the stream ended before it began")
 
     async def _run(self) -> AsyncGenerator[StreamEvent, None]:
+        reached: str | None = None
+        end = 0.0
         while True:
             try:
                 for event in self._ready:
@@ -108,12 +110,15 @@ class AsyncStream:
             if not self._resumable:
                 raise broken
             await self._response.aclose()
-            self._response = await self._resume(broken)
+            if self._follow.last_id != reached:  # it did go on meanwhile
+                reached, end = self._follow.last_id, time.monotonic() + self._http.settings.reconnect
+            else:
+                await _aio.sleep(0.2)
+            self._response = await self._resume(broken, end)
             self._source = self._http.read_events(self._response)
 
-    async def _resume(self, broken: errors.Unavailable) -> httpx.Response:
-        """Follows the command again, from where the stream broke."""
-        end = time.monotonic() + self._http.settings.reconnect
+    async def _resume(self, broken: errors.Unavailable, end: float) -> httpx.Response:
+        """Follows the command again, from where the stream broke, unless that does not succeed until ``end``."""
         while True:
             if time.monotonic() >= end:
                 raise broken

@@ -11,7 +11,7 @@ from pathlib import Path
 from agentbox import _blocking, errors
 from agentbox._sync.http import HTTP
 from agentbox._decode import decode
-from agentbox._local import LocalPath, Progress, Source, pack, size_of
+from agentbox._local import LocalPath, Progress, Source, pack, replacing, size_of
 from agentbox._unpack import unpack
 from agentbox._wire import Duration, Request, get, given, path_of, post, seconds
 from agentbox.models import Change, Copied, File, Found, FoundLines
@@ -34,6 +34,24 @@ def whole(path: str, pieces: Iterator[bytes]) -> bytes:
             raise errors.TooLarge(f"{path} has more than {MOST_READ} bytes: use read_stream or download", field="path")
         kept.append(piece)
     return b"".join(kept)
+
+
+#: What a tar ends with.
+END = bytes(1024)
+
+
+def whole_archive(pieces: Iterator[bytes], gzip: bool) -> Iterator[bytes]:
+    """An archive in pieces, with its end.
+
+    What is between may end an answer that broke off as if it were whole. Who unpacks
+    sees that where a file is cut, or a tar.gz, but not where a tar is cut between two.
+    """
+    tail = b""
+    for piece in pieces:
+        tail = (tail + piece if len(piece) < len(END) else piece)[-len(END) :]
+        yield piece
+    if not gzip and tail != END:
+        raise errors.ConnectionFailed("the archive did not come whole: its end is missing")
 
 
 class Files:
@@ -145,15 +163,9 @@ class Files:
                 tar.seek(0)
                 _blocking.run(unpack, tar, Path(local))
             return
-        target = Path(local)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            with open(part, "wb") as f:
-                for piece in self.read_stream(path, user=user, progress=progress):
-                    _blocking.write(f, piece)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(Path(local)) as f:
+            for piece in self.read_stream(path, user=user, progress=progress):
+                _blocking.write(f, piece)
 
     def read_archive(
         self,
@@ -167,11 +179,12 @@ class Files:
         """A directory as a tar, or a tar.gz, in pieces.
 
         Special files and what the user may not read are left out. So is what matches
-        ``exclude``, with what is in it; a pattern without ``/`` is for names.
+        ``exclude``, with what is in it; a pattern without ``/`` is for names. A tar that
+        does not come whole is :class:`~agentbox.ConnectionFailed`.
         """
         params = {"path": path, "exclude": list(exclude), "user": user}
         request = Request("GET", self._path("archive"), params, archive_headers(gzip), repeatable=True)
-        for piece in self._http.download(request, progress):
+        for piece in whole_archive(self._http.download(request, progress), gzip):
             yield piece
 
     def write_archive(

@@ -14,7 +14,22 @@ import httpx
 from agentbox import _blocking, errors
 from agentbox._decode import decode
 from agentbox._events import Decoder, ServerEvent, stream_error
-from agentbox._wire import CONNECT, MOST_PROBLEM, PREFIX, SILENCE, Request, Settings, Tries, error_of, get, keepalive, transport_error
+from agentbox._wire import (
+    CONNECT,
+    MOST_ANSWER,
+    MOST_PROBLEM,
+    PREFIX,
+    SILENCE,
+    Request,
+    Settings,
+    Tries,
+    error_of,
+    get,
+    keepalive,
+    loads,
+    page_of,
+    transport_error,
+)
 
 T = TypeVar("T")
 
@@ -53,11 +68,13 @@ class HTTP:
         """The JSON of an answer; ``None`` if it has none."""
         response = self.open(request)
         with contextlib.closing(response):
-            body = self._read(response)
+            body = self._read(response, MOST_ANSWER)
+        if len(body) > MOST_ANSWER:
+            raise errors.ServerError(f"the server's answer has more than {MOST_ANSWER} bytes", status=response.status_code)
         if not body:
             return None
         try:
-            return json.loads(body)
+            return loads(body)
         except ValueError as e:
             raise errors.ServerError(f"the server's answer is no JSON: {e}", status=response.status_code) from e
 
@@ -68,12 +85,12 @@ class HTTP:
     def records(self, kind: type[T], path: str, params: Mapping[str, Any]) -> Iterator[T]:
         """All records of a list, page after page."""
         while True:
-            page = self.call(get(path, **params))
-            for item in page["items"]:
+            items, cursor = page_of(self.call(get(path, **params)), params.get("cursor"))
+            for item in items:
                 yield decode(kind, item)
-            if not page.get("next_cursor"):
+            if not cursor:
                 return
-            params = {**params, "cursor": page["next_cursor"]}
+            params = {**params, "cursor": cursor}
 
     def download(self, request: Request, report: Any = None) -> Iterator[bytes]:
         """The bytes of an answer, in pieces."""
@@ -117,13 +134,14 @@ class HTTP:
             for event in decoder.feed(piece):
                 yield event
 
-    def _read(self, response: httpx.Response, most: int | None = None) -> bytes:
+    def _read(self, response: httpx.Response, most: int) -> bytes:
+        """A body as far as it was read when there was more than ``most``."""
         parts: list[bytes] = []
         size = 0
         for piece in _blocking.Body(response, self._dropped):
             parts.append(piece)
             size += len(piece)
-            if most is not None and size > most:
+            if size > most:
                 break
         return b"".join(parts)
 
@@ -151,7 +169,7 @@ class HTTP:
                 stream=True,
             )
         except httpx.TransportError as e:
-            raise transport_error(e) from e
+            raise transport_error(e, self.settings.socket or self.settings.base) from e
         if response.is_success:
             return response
         with contextlib.closing(response):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from agentbox._sync.files import GZIP, TAR, archive_headers, upload
+from agentbox._sync.files import GZIP, TAR, archive_headers, upload, whole_archive
 from agentbox._sync.http import HTTP
 from agentbox._local import Progress, Source
 from agentbox._wire import PAGE, Request, Size, get, given, key_of, path_of, post
@@ -39,7 +39,7 @@ class Volumes:
     def read_archive(self, name: str, *, gzip: bool = False, progress: Progress | None = None) -> Iterator[bytes]:
         """A volume as a tar, or a tar.gz, in pieces."""
         request = Request("GET", path_of("volumes", name, "archive"), headers=archive_headers(gzip), repeatable=True, patience=None)
-        for piece in self._http.download(request, progress):
+        for piece in whole_archive(self._http.download(request, progress), gzip):
             yield piece
 
     def write_archive(

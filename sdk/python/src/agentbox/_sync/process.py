@@ -90,6 +90,8 @@ class Stream:
         raise errors.ConnectionFailed("the stream ended before it began")
 
     def _run(self) -> Generator[StreamEvent, None, None]:
+        reached: str | None = None
+        end = 0.0
         while True:
             try:
                 for event in self._ready:
@@ -109,12 +111,15 @@ class Stream:
             if not self._resumable:
                 raise broken
             self._response.close()
-            self._response = self._resume(broken)
+            if self._follow.last_id != reached:  # it did go on meanwhile
+                reached, end = self._follow.last_id, time.monotonic() + self._http.settings.reconnect
+            else:
+                _blocking.sleep(0.2)
+            self._response = self._resume(broken, end)
             self._source = self._http.read_events(self._response)
 
-    def _resume(self, broken: errors.Unavailable) -> httpx.Response:
-        """Follows the command again, from where the stream broke."""
-        end = time.monotonic() + self._http.settings.reconnect
+    def _resume(self, broken: errors.Unavailable, end: float) -> httpx.Response:
+        """Follows the command again, from where the stream broke, unless that does not succeed until ``end``."""
         while True:
             if time.monotonic() >= end:
                 raise broken

@@ -3,7 +3,7 @@
 try:
     import grpc as _grpc  # noqa: F401
 except ImportError as e:
-    raise ImportError("agentbox.Sandbox needs grpcio: pip install 'agentbox[grpc]'") from e
+    raise ImportError("agentbox.Sandbox needs grpcio: pip install grpcio") from e
 
 from agentbox.rpc._async import AsyncSandbox
 from agentbox.rpc._sync import Sandbox

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import grpc
 
 from agentbox import errors
+from agentbox._wire import whole
 
 #: Where a server is if nobody says otherwise.
 DEFAULT_URL = "http://localhost:50051"
@@ -80,6 +81,7 @@ _CLASSES: dict[grpc.StatusCode, type[errors.AgentboxError]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.RateLimited,
     grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.RequestTimeout,
+    grpc.StatusCode.CANCELLED: errors.Unavailable,
 }
 
 
@@ -95,6 +97,6 @@ def error_of(e: grpc.RpcError) -> errors.AgentboxError:
     if kind is errors.Unavailable and not request_id:
         kind = errors.ConnectionFailed  # no server said this
     error = kind(detail or code.name, request_id=request_id)
-    if isinstance(error, (errors.RateLimited, errors.Unavailable)) and "retry-after" in said:
-        error.retry_after = float(said["retry-after"])
+    if isinstance(error, (errors.RateLimited, errors.Unavailable)):
+        error.retry_after = whole(str(said.get("retry-after")))
     return error

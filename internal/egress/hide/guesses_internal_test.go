@@ -1,4 +1,4 @@
-package egress
+package hide
 
 import (
 	"encoding/base64"
@@ -9,19 +9,19 @@ import (
 
 // found finds a text whose first bytes are known, as far as it can: a server
 // repeats guesses, and of a good one more is held back than of the others.
-func found(text string, known int, g *guesses) string {
+func found(text string, known int, g *Guesses) string {
 	got := text[:known]
 	for len(got) < len(text) {
 		before := got
 		for _, c := range "abcdefghijklmnopqrstuvwxyz0123456789-" {
 			try := got + string(c)
-			s := newScrubber(each([]string{text}), g)
+			s := hiding(each([]string{text}), g)
 			// A good last byte makes stars of it all.
-			if out := string(s.next([]byte(try))); len(out) < len(try) || len(try) == len(text) && strings.HasSuffix(out, "*") {
+			if out := string(s.Next([]byte(try))); len(out) < len(try) || len(try) == len(text) && strings.HasSuffix(out, "*") {
 				got = try
 				break
 			}
-			s.rest()
+			s.Rest()
 		}
 		if got == before {
 			break
@@ -37,7 +37,7 @@ func TestGuesses(t *testing.T) {
 	if all := found(text, known, nil); all != text {
 		t.Fatalf("control: found %q", all)
 	}
-	if got := found(text, known, newGuesses()); len(got) > known+len(text)/guessedPart+1 {
+	if got := found(text, known, NewGuesses()); len(got) > known+len(text)/guessedPart+1 {
 		t.Errorf("found %q", got)
 	}
 }
@@ -48,23 +48,23 @@ func TestGuessesInAllForms(t *testing.T) {
 	const value = "q8w7e6r5t4y3u2i1o0p9a8s7d6f5g4h3j2k1"
 	encoded := base64.RawStdEncoding.EncodeToString([]byte(value))
 	few := max(minGuessed, min(maxGuessed, len(value)/guessedPart))
-	for name, hide := range map[string][]Hidden{"one value": {{value, encoded}}, "two": {{value}, {encoded}}} {
-		g := newGuesses()
+	for name, hide := range map[string][][]string{"one value": {{value, encoded}}, "two": {{value}, {encoded}}} {
+		g := NewGuesses()
 		miss := func(text string, n int) {
-			s := newScrubber(hide, g)
-			s.next([]byte(text[:n] + "!"))
-			s.rest()
+			s := hiding(hide, g)
+			s.Next([]byte(text[:n] + "!"))
+			s.Rest()
 		}
 		for n := range few {
 			miss(value, guessed+n)
 			miss(encoded, (guessed+n)*len(encoded)/len(value)+1) // tells nothing new
 		}
-		if name == "one value" && g.tooMany() {
+		if name == "one value" && g.TooMany() {
 			t.Error("the same bytes count twice")
 		}
 		miss(encoded, (guessed+few+1)*len(encoded)/len(value)+1)
-		if over := name == "one value"; g.tooMany() != over {
-			t.Errorf("%s: it goes on in base64: %v", name, g.tooMany())
+		if over := name == "one value"; g.TooMany() != over {
+			t.Errorf("%s: it goes on in base64: %v", name, g.TooMany())
 		}
 	}
 }
@@ -73,15 +73,15 @@ func TestGuessesInAllForms(t *testing.T) {
 // and again, is no guessing; nor is what is read of it in one piece.
 func TestGuessesOfNobody(t *testing.T) {
 	const text = "sk-live-q8w7e6r5t4y3u2i1o0p9"
-	g := newGuesses()
+	g := NewGuesses()
 	for i := range 10_000 {
-		s := newScrubber(each([]string{text}), g)
+		s := hiding(each([]string{text}), g)
 		in := fmt.Sprintf("keys look like sk-live-%d or sk-liver or sk-livq, and yours is %s.", i, text)
-		if got := string(s.next([]byte(in))) + string(s.rest()); got != strings.ReplaceAll(in, text, strings.Repeat("*", len(text))) {
+		if got := string(s.Next([]byte(in))) + string(s.Rest()); got != strings.ReplaceAll(in, text, strings.Repeat("*", len(text))) {
 			t.Fatalf("%q", got)
 		}
 	}
-	if g.tooMany() {
+	if g.TooMany() {
 		t.Error("it is taken for guessing")
 	}
 }

@@ -1,7 +1,6 @@
-package egress
+package hide
 
 import (
-	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,48 +16,39 @@ const (
 	minGuessed, maxGuessed, guessedPart = 2, 16, 4
 )
 
-// guesses bounds what a sandbox finds out of a secret by having a server repeat
+// Guesses bounds what a sandbox finds out of a secret by having a server repeat
 // what it guesses. What begins like a hidden text is held back until it is known
 // whether it is one, and that can be seen. So a guess that is good for one byte more
 // is told from the others, each in its turn; of how many lengths there were is how
 // many bytes of the value are known by now, in whichever of its forms. Any number of goroutines may use it. Nil
 // bounds nothing.
-type guesses struct {
+type Guesses struct {
 	over atomic.Bool
-
-	seed maphash.Seed
 
 	mu   sync.Mutex
 	seen map[uint64][]int // by the id of the value: lengths of what was guessed of it
 }
 
-func newGuesses() *guesses {
-	return &guesses{seed: maphash.MakeSeed(), seen: map[uint64][]int{}}
+// NewGuesses has seen none.
+func NewGuesses() *Guesses {
+	return &Guesses{seen: map[uint64][]int{}}
 }
 
-// tooMany reports whether nothing of the hosts of secrets is to be shown any more.
-func (g *guesses) tooMany() bool { return g != nil && g.over.Load() }
-
-// id stands for a value, which is not kept.
-func (g *guesses) id(value string) uint64 {
-	if g == nil {
-		return 0
-	}
-	return maphash.String(g.seed, value)
-}
+// TooMany reports whether nothing of the hosts of secrets is to be shown any more.
+func (g *Guesses) TooMany() bool { return g != nil && g.over.Load() }
 
 // note counts a beginning of n bytes of a value.
-func (g *guesses) note(v valueOf, n int) {
+func (g *Guesses) note(v valueID, n int) {
 	if g == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if slices.Contains(g.seen[v.id], n) {
+	if slices.Contains(g.seen[v.hash], n) {
 		return
 	}
-	g.seen[v.id] = append(g.seen[v.id], n)
-	if len(g.seen[v.id]) > max(minGuessed, min(maxGuessed, v.size/guessedPart)) {
+	g.seen[v.hash] = append(g.seen[v.hash], n)
+	if len(g.seen[v.hash]) > max(minGuessed, min(maxGuessed, v.size/guessedPart)) {
 		g.over.Store(true)
 	}
 }

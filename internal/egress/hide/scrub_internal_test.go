@@ -1,4 +1,4 @@
-package egress
+package hide
 
 import (
 	"bytes"
@@ -84,14 +84,14 @@ func begins(in []byte, i int, hide []string) bool {
 // scrubbed gives a stream to a scrubber in parts of the given sizes, again and
 // again.
 func scrubbed(in []byte, hide []string, sizes []byte) []byte {
-	s := newScrubber(each(hide), nil)
+	s := hiding(each(hide), nil)
 	var out []byte
 	for i, left := 0, in; len(left) > 0; i++ {
 		n := min(int(sizes[i%len(sizes)])+1, len(left))
-		out = append(out, s.next(left[:n])...)
+		out = append(out, s.Next(left[:n])...)
 		left = left[n:]
 	}
-	return append(out, s.rest()...)
+	return append(out, s.Rest()...)
 }
 
 func TestScrubber(t *testing.T) {
@@ -110,23 +110,25 @@ func TestScrubber(t *testing.T) {
 			out := scrubbed([]byte(c.in), c.hide, []byte{byte(size)})
 			check(t, []byte(c.in), out, c.hide)
 		}
-		if whole := newScrubber(each(c.hide), nil).whole(c.in); whole != string(starred([]byte(c.in), c.hide)) {
+		if whole := hiding(each(c.hide), nil).whole(c.in); whole != string(starred([]byte(c.in), c.hide)) {
 			t.Errorf("%q as a whole: %q", c.in, whole)
 		}
 	}
-	if newScrubber(nil, nil) != nil || newScrubber(each([]string{""}), nil) != nil {
-		t.Error("nothing to hide makes a scrubber")
+	for _, nothing := range [][]string{nil, {""}} {
+		if s, err := NewSearches().Scrubber("acme", nothing, nil); s != nil || err != nil {
+			t.Errorf("nothing to hide makes a scrubber, %v", err)
+		}
 	}
 }
 
 // TestScrubberHoldsLittle: what can't be the beginning of a text goes at once, and
 // so do a few bytes that can.
 func TestScrubberHoldsLittle(t *testing.T) {
-	s := newScrubber(each([]string{"sk-12345678"}), nil)
+	s := hiding(each([]string{"sk-12345678"}), nil)
 	for _, c := range []struct{ part, want string }{
 		{"data: x\n\n", "data: x\n\n"}, {"ends like sk-", "ends like sk-"}, {"1", ""}, {"2", ""}, {"x", "12x"},
 	} {
-		if got := string(s.next([]byte(c.part))); got != c.want {
+		if got := string(s.Next([]byte(c.part))); got != c.want {
 			t.Errorf("of %q came %q, want %q", c.part, got, c.want)
 		}
 	}
@@ -137,7 +139,7 @@ func TestScrubReader(t *testing.T) {
 	for name, r := range map[string]io.Reader{
 		"at once": strings.NewReader(in), "byte by byte": iotest.OneByteReader(strings.NewReader(in)), "with its end": iotest.DataErrReader(strings.NewReader(in)),
 	} {
-		got, err := io.ReadAll(newScrubber(each([]string{"sk-12345678"}), nil).reader(r))
+		got, err := io.ReadAll(hiding(each([]string{"sk-12345678"}), nil).Reader(r))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +148,7 @@ func TestScrubReader(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	_, err := io.ReadAll(newScrubber(each([]string{"x"}), nil).reader(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("ab")))))
+	_, err := io.ReadAll(hiding(each([]string{"x"}), nil).Reader(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("ab")))))
 	if !errors.Is(err, iotest.ErrTimeout) {
 		t.Errorf("the error is %v", err)
 	}
@@ -154,12 +156,12 @@ func TestScrubReader(t *testing.T) {
 
 func TestScrubHeader(t *testing.T) {
 	h := http.Header{"X-Echo": {"a", "Bearer sk-Abcdefgh!"}, "X-Sk-Abcdefgh-Y": {"1"}, "Other": {"sk-Abcd"}}
-	newScrubber(each([]string{"sk-Abcdefgh"}), nil).header(h)
+	hiding(each([]string{"sk-Abcdefgh"}), nil).Header(h)
 	if !slices.Equal(h["X-Echo"], []string{"a", "Bearer ***********!"}) || len(h) != 2 || h.Get("Other") != "sk-Abcd" {
 		t.Errorf("%v", h)
 	}
-	var none *scrubber
-	none.header(h)
+	var none *Scrubber
+	none.Header(h)
 }
 
 // FuzzScrubber: however a stream is split, no text comes through, and nothing else
@@ -173,23 +175,28 @@ func FuzzScrubber(f *testing.F) {
 			sizes = []byte{7}
 		}
 		hide := []string{a, b}
-		if newScrubber(each(hide), nil) == nil {
+		if a+b == "" {
 			return
 		}
 		if strings.ContainsAny(string(in), `%+\\&-_`) {
 			return // it may be read in other spellings, see FuzzSpellings
 		}
 		check(t, in, scrubbed(in, hide, sizes), hide)
-		if got := newScrubber(each(hide), nil).whole(string(in)); got != string(starred(in, hide)) {
+		if got := hiding(each(hide), nil).whole(string(in)); got != string(starred(in, hide)) {
 			t.Errorf("as a whole %q, want %q", got, starred(in, hide))
 		}
 	})
 }
 
+// hiding is a scrubber of its own for values in the given forms.
+func hiding(hide [][]string, g *Guesses) *Scrubber {
+	return newScrubber(newSought(hide), g, func() {})
+}
+
 // each has texts hidden that are forms of no other.
-func each(texts []string) (hide []Hidden) {
+func each(texts []string) (hide [][]string) {
 	for _, t := range texts {
-		hide = append(hide, Hidden{t})
+		hide = append(hide, []string{t})
 	}
 	return hide
 }
