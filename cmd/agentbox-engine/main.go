@@ -58,7 +58,7 @@ func moduleVersion(path string) string {
 func commands() map[util.SubCommand]string {
 	const internal, user = "internal use only", ""
 	return map[util.SubCommand]string{
-		new(sentrycmd.Boot):   internal,
+		new(boot):             internal,
 		new(sentrycmd.Umount): internal,
 		new(cmd.Gofer):        internal,
 

@@ -84,7 +84,7 @@ var layers = []struct {
 	{"agentbox/internal/runtime/runtimetest", []string{"agentbox/internal/runtime", "agentbox/internal/sandbox", "agentbox/internal/guest/...", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "github.com/containerd/errdefs", "golang.org/x/sys/unix"}},
 	{"agentbox/internal/runtime/gvisor", []string{"agentbox/internal/failpoint", "agentbox/internal/runtime", "agentbox/internal/sandbox", "agentbox/internal/guest", "agentbox/internal/cgroup", "agentbox/internal/ids", "agentbox/internal/cleanup",
 		"gvisor.dev/gvisor/...", "github.com/opencontainers/runtime-spec/...", "golang.org/x/sys/unix", "github.com/containerd/errdefs"}},
-	{"agentbox/cmd/agentbox-engine/...", []string{"gvisor.dev/gvisor/...", "golang.org/x/sys/unix"}},
+	{"agentbox/cmd/agentbox-engine/...", []string{"gvisor.dev/gvisor/...", "github.com/google/subcommands", "golang.org/x/sys/unix"}},
 
 	{"agentbox/internal/ports", []string{"agentbox/internal/sandbox", "github.com/containerd/errdefs"}},
 	{"agentbox/internal/control", []string{"agentbox/internal/owner", "agentbox/internal/peercred", "agentbox/internal/guest", "agentbox/internal/gen/guest/v1", "agentbox/internal/ids", "google.golang.org/protobuf/proto", "github.com/containerd/errdefs"}},

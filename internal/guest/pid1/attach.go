@@ -23,7 +23,7 @@ func Attach() error {
 	if err := unix.SetsockoptTimeval(s, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
 		return fmt.Errorf("hand over a stream: %w", err)
 	}
-	if err := unix.Connect(s, &unix.SockaddrUnix{Name: controlPath}); err != nil {
+	if err := reach(s); err != nil {
 		return fmt.Errorf("reach the first process: %w", err)
 	}
 	if err := unix.Sendmsg(s, []byte{0}, unix.UnixRights(DonatedFD), nil, 0); err != nil {
@@ -42,4 +42,21 @@ func Attach() error {
 		return errors.New(string(b[:n]))
 	}
 	return nil
+}
+
+// reachTimeout is how long the first process may take until it listens. A host that
+// comes back gives all of a take-over twice as much, and so hears what failed.
+const reachTimeout = 5 * time.Second
+
+// reach connects s to the first process. That may still be starting: a host is
+// killed and comes back faster than a sandbox starts on a busy machine. It refuses
+// connections also when it has more of them than it can take.
+func reach(s int) error {
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		err := unix.Connect(s, &unix.SockaddrUnix{Name: controlPath})
+		early := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)
+		if !early || time.Since(began) > reachTimeout {
+			return err
+		}
+	}
 }

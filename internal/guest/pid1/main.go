@@ -42,7 +42,6 @@ func Init(build string) error {
 	s.agent = agent.New(agent.Options{
 		Launcher: l, Files: &files{u, l.config}, Ports: network{}, Loopback: &loopback{}, Build: build, Hello: takeHostname, Idle: debug.FreeOSMemory,
 	})
-	go func() { warn(s.listen()) }()
 	return s.serveDonated()
 }
 

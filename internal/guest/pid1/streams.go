@@ -81,8 +81,12 @@ func (s *streams) serveDonated() error {
 			continue // end-of-file: the next data comes after a restore
 		}
 		s.mu.Lock()
+		first := s.key == (guest.Key{})
 		s.key = key
 		s.mu.Unlock()
+		if first { // before it no stream could be proved
+			go func() { warn(s.listen()) }()
+		}
 		s.agent.Reset()
 		c := &donatedConn{conn: host}
 		_ = s.agent.Serve(c, false) // however it ended

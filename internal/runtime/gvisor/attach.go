@@ -67,13 +67,17 @@ func (b *box) handOver(ctx context.Context) (net.Conn, error) {
 	}
 	// One capability that user code lacks keeps it from tracing the helper, also
 	// where it is guest root. This one gives no right in gVisor.
-	pid, err := b.execHelper(ctx, helper{verb: "attach", caps: []linux.Capability{linux.CAP_WAKE_ALARM}, files: []*os.File{theirs}})
+	h := helper{verb: "attach", caps: []linux.Capability{linux.CAP_WAKE_ALARM}, files: []*os.File{theirs}}
+	err = h.start(ctx, b)
 	theirs.Close() // else there is no end-of-file when the helper fails
 	if err == nil {
 		err = b.prove(ctx, conn)
-		// A helper that still runs would make a checkpoint impossible.
-		_, reaped := b.reapHelper(ctx, pid)
-		err = errors.Join(err, reaped)
+		// A helper that still runs would make a checkpoint impossible. What one says
+		// that failed is the cause of a proof that did not come; it proves nothing.
+		ended := h.end(ctx, b)
+		if err != nil || !errors.Is(ended, errHelperFailed) {
+			err = errors.Join(err, ended)
+		}
 	}
 	if err != nil {
 		conn.Close()

@@ -108,10 +108,8 @@ func (b *box) died() {
 	if b.rec.State == sandbox.Creating || b.rec.State == sandbox.Failed {
 		return
 	}
-	b.rec.State, b.rec.Reason = sandbox.Failed, sandbox.ReasonCrashed
-	if b.group != nil && b.group.OOMKills() > 0 {
-		b.rec.Reason = sandbox.ReasonOOM
-	}
+	b.rec.State = sandbox.Failed
+	b.rec.Reason, _ = b.causeOfDeath()
 }
 
 // must checks the state of a sandbox for a call that needs it to be want.

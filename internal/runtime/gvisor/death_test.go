@@ -1,15 +1,23 @@
 package gvisor_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
 )
+
+// exit ends the sandbox's first process from within.
+func exit(b *box) {
+	_, _ = b.s.Run(b.ctx, sandbox.Command{Shell: "kill -9 1; sleep 1000", User: "root"}, nil)
+}
 
 // crash ends the engine's process in the middle of a long dump.
 func crash(b *box) {
@@ -32,9 +40,7 @@ func TestDeathHasItsReason(t *testing.T) {
 		reason sandbox.Reason
 		says   string // in the log that is kept
 	}{
-		{"first process ends", func(b *box) {
-			_, _ = b.s.Run(b.ctx, sandbox.Command{Shell: "kill -9 1; sleep 1000", User: "root"}, nil)
-		}, sandbox.ReasonExited, ""},
+		{"first process ends", exit, sandbox.ReasonExited, ""},
 		{"out of memory", func(b *box) {
 			_, _ = b.s.Run(b.ctx, sandbox.Command{Argv: []string{"python3", "-c", "b = bytearray(10**9)"}}, nil)
 		}, sandbox.ReasonOOM, ""},
@@ -68,6 +74,45 @@ func TestDeathHasItsReason(t *testing.T) {
 					t.Errorf("the log that is kept says %q, %v; want %q", kept, err, c.says)
 				}
 			})
+		}
+	}
+}
+
+// The reason is the same for an owner that comes when all is over.
+func TestDeathUnseenHasItsReason(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		die    func(b *box, pid int)
+		reason sandbox.Reason
+	}{
+		{"first process ends", func(b *box, _ int) { exit(b) }, sandbox.ReasonExited},
+		{"killed", func(b *box, pid int) { b.ok(syscall.Kill(pid, syscall.SIGKILL)) }, sandbox.ReasonCrashed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBox(t)
+			pid := b.info().Pid
+			b.ok(b.rt.Close()) // the session goes on
+			c.die(b, pid)
+			b.awaitEnd(pid)
+			b.open()
+			if i := b.info(); i.State != sandbox.Failed || i.Reason != c.reason {
+				t.Errorf("the list says %s, %s; want %s", i.State, i.Reason, c.reason)
+			}
+		})
+	}
+}
+
+// awaitEnd waits for the end of a process, which may stay a zombie.
+func (b *box) awaitEnd(pid int) {
+	b.t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	b.ok(err)
+	defer unix.Close(fd)
+	for n := 0; n <= 0; { // until b.ctx ends
+		b.ok(b.ctx.Err())
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
+		if !errors.Is(err, unix.EINTR) {
+			b.ok(err)
 		}
 	}
 }

@@ -17,28 +17,37 @@ import (
 // helper is the agent's program, executed in a sandbox from a file of the host,
 // so that user code can't replace it.
 type helper struct {
-	verb   string
-	caps   []linux.Capability
-	files  []*os.File // descriptors 3 and up
-	stderr *os.File   // nil: nobody reads it
+	verb  string
+	caps  []linux.Capability
+	files []*os.File // descriptors 3 and up
+
+	pid    int32
+	stderr *os.File
 }
 
-// execHelper starts a helper and returns its pid in the sandbox.
-func (b *box) execHelper(ctx context.Context, h helper) (int32, error) {
+// start starts the helper in the sandbox. If it returns nil the caller calls end.
+func (h *helper) start(ctx context.Context, b *box) (err error) {
 	program, err := os.Open(b.r.opts.GuestPath)
 	if err != nil {
-		return 0, fmt.Errorf("open the %s helper: %w", h.verb, err)
+		return fmt.Errorf("open the %s helper: %w", h.verb, err)
 	}
 	defer program.Close()
 	null, err := emptyFile()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer null.Close()
-	files := map[int]*os.File{0: null, 1: null, 2: null}
-	if h.stderr != nil {
-		files[2] = h.stderr
+	fd, err := unix.MemfdCreate("agentbox-helper", unix.MFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("make a file: %w", err)
 	}
+	h.stderr = os.NewFile(uintptr(fd), "agentbox-helper")
+	defer func() {
+		if err != nil {
+			h.stderr.Close()
+		}
+	}()
+	files := map[int]*os.File{0: null, 1: null, 2: h.stderr}
 	for i, f := range h.files {
 		files[3+i] = f
 	}
@@ -50,56 +59,51 @@ func (b *box) execHelper(ctx context.Context, h helper) (int32, error) {
 		Capabilities:     &auth.TaskCapabilities{PermittedCaps: caps, EffectiveCaps: caps, BoundingCaps: caps},
 		FilePayload:      control.NewFilePayload(files, program),
 	}
-	var pid int32
 	err = bounded(ctx, func() (err error) {
-		pid, err = b.c.Execute(b.conf, args)
+		h.pid, err = b.c.Execute(b.conf, args)
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("execute the %s helper: %w", h.verb, err)
+		return fmt.Errorf("execute the %s helper: %w", h.verb, err)
 	}
-	return pid, nil
-}
-
-// reapHelper waits for the end of a helper.
-func (b *box) reapHelper(ctx context.Context, pid int32) (unix.WaitStatus, error) {
-	var ws unix.WaitStatus
-	err := bounded(ctx, func() (err error) {
-		ws, err = b.c.WaitPID(pid)
-		return err
-	})
-	if err != nil {
-		_ = b.c.SignalProcess(unix.SIGKILL, pid) // best effort: the error is told
-		return 0, fmt.Errorf("wait for a helper: %w", err)
-	}
-	return ws, nil
+	return nil
 }
 
 // maxComplaint is how much of a helper's standard error an error carries.
 const maxComplaint = 1 << 10
 
-// runHelper runs a helper to its end, which must be a success.
-func (b *box) runHelper(ctx context.Context, h helper) error {
-	fd, err := unix.MemfdCreate("agentbox-helper", unix.MFD_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("make a file: %w", err)
-	}
-	h.stderr = os.NewFile(uintptr(fd), "agentbox-helper")
+// errHelperFailed says that a helper came to its end, and that this was no success.
+var errHelperFailed = errors.New("failed")
+
+// end waits for the end of the helper, which must be a success.
+func (h *helper) end(ctx context.Context, b *box) error {
 	defer h.stderr.Close()
-	pid, err := b.execHelper(ctx, h)
+	var ws unix.WaitStatus
+	err := bounded(ctx, func() (err error) {
+		ws, err = b.c.WaitPID(h.pid)
+		return err
+	})
 	if err != nil {
+		_ = b.c.SignalProcess(unix.SIGKILL, h.pid) // best effort: the error is told
+		return fmt.Errorf("wait for a helper: %w", err)
+	}
+	if ws.Exited() && ws.ExitStatus() == 0 {
+		return nil
+	}
+	text := make([]byte, maxComplaint)
+	n, err := h.stderr.ReadAt(text, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the %s helper's complaint: %w", h.verb, err)
+	}
+	return fmt.Errorf("the %s helper %w (%#x): %s", h.verb, errHelperFailed, uint32(ws), strings.TrimSpace(printable(string(text[:n]))))
+}
+
+// run runs the helper to its end, which must be a success.
+func (h *helper) run(ctx context.Context, b *box) error {
+	if err := h.start(ctx, b); err != nil {
 		return err
 	}
-	ws, err := b.reapHelper(ctx, pid)
-	if err == nil && (!ws.Exited() || ws.ExitStatus() != 0) {
-		text := make([]byte, maxComplaint)
-		n, readErr := h.stderr.ReadAt(text, 0)
-		if readErr != nil && !errors.Is(readErr, io.EOF) {
-			return fmt.Errorf("read the %s helper's complaint: %w", h.verb, readErr)
-		}
-		err = fmt.Errorf("the %s helper failed (%#x): %s", h.verb, uint32(ws), strings.TrimSpace(printable(string(text[:n]))))
-	}
-	return err
+	return h.end(ctx, b)
 }
 
 // bounded runs f, a call into the sandbox that has no way to be stopped, but no

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -47,6 +48,22 @@ func logEnds(path string, limit int64) string {
 	}
 	half := limit / 2
 	return part(0, half) + "\n[...]\n" + part(n-half, half)
+}
+
+// endNote begins the line that the engine writes last, when the sandbox's first
+// process ended; see cmd/agentbox-engine.
+const endNote = "agentbox-engine: the first process ended with "
+
+// exitNote is the exit code of the sandbox's first process, if the panic log says
+// that it ended. A crash ends the log with other words.
+func exitNote(path string) (code int, ended bool) {
+	lines := strings.Split(logEnds(path, maxReason), "\n")
+	text, ended := strings.CutPrefix(lines[len(lines)-1], endNote)
+	if !ended {
+		return 0, false
+	}
+	code, err := strconv.Atoi(text)
+	return code, err == nil
 }
 
 // printable replaces what could steer a terminal.

@@ -170,7 +170,8 @@ func (w *saveWriter) attrs(ctx context.Context, b *box) (err error) {
 		return err
 	}
 	defer func() { err = w.collect(ctx, err, note) }()
-	return b.runHelper(ctx, helper{verb: "read-attrs", caps: attrsCaps, files: []*os.File{tree, note.in}})
+	h := helper{verb: "read-attrs", caps: attrsCaps, files: []*os.File{tree, note.in}}
+	return h.run(ctx, b)
 }
 
 // attrsCaps are what a helper needs to see and set the attributes of all files,

@@ -226,7 +226,8 @@ func (b *box) bootSaved(ctx context.Context, dir string) error {
 		return fmt.Errorf("open the saved attributes: %w", err)
 	}
 	defer note.Close()
-	if err := b.runHelper(ctx, helper{verb: "apply-attrs", caps: attrsCaps, files: []*os.File{note}}); err != nil {
+	h := helper{verb: "apply-attrs", caps: attrsCaps, files: []*os.File{note}}
+	if err := h.run(ctx, b); err != nil {
 		return err
 	}
 	if err := failpoint.StartApplied.Hit(); err != nil {

@@ -185,3 +185,41 @@ func TestTakeOverAfterFlood(t *testing.T) {
 	b.reopened()
 	b.sh("true")
 }
+
+// An agent that does not listen yet is waited for: an owner that was killed at a
+// sandbox's start may be back before the agent has come that far.
+func TestTakeOverWaitsForTheAgent(t *testing.T) {
+	b := newBox(t)
+	b.sh("mv /run/.agentbox/ctl /run/.agentbox/later")
+	// The agent seems to listen once the helper has been there for a while.
+	_, err := b.s.Start(b.ctx, "listen", sandbox.Command{
+		Shell: `until grep -qs 'att[a]ch' /proc/[0-9]*/cmdline; do sleep 0.01; done; sleep 0.3; mv /run/.agentbox/later /run/.agentbox/ctl`,
+		User:  "root", Background: true, OnDisconnect: sandbox.Keep, Timeout: time.Minute,
+	}, client.Output{})
+	b.ok(err)
+	b.reopened()
+	b.sh("true")
+}
+
+// An agent that never listens is no reason to wait for ever, and who attaches is told.
+func TestTakeOverSaysWhatFailed(t *testing.T) {
+	b := newBox(t)
+	b.sh("rm /run/.agentbox/ctl")
+	b.s.Close()
+	if _, err := b.rt.Attach(b.ctx, b.spec.ID); err == nil || !strings.Contains(err.Error(), "reach the first process: no such file") {
+		t.Errorf("attached with %v", err)
+	}
+}
+
+// The agent ends a session at once when it is asked to, whatever still reads from it,
+// and is there for the next.
+func TestQuiesceEndsSessions(t *testing.T) {
+	b := newBox(t)
+	for i := range 10 {
+		_, err := b.s.Start(b.ctx, strconv.Itoa(i), sandbox.Command{Shell: "read x", Stdin: true, OnDisconnect: sandbox.Keep, Timeout: -1}, client.Output{})
+		b.ok(err)
+		time.Sleep(200 * time.Millisecond) // all is idle
+		b.ok(b.s.Quiesce(b.ctx))
+		b.connect()
+	}
+}

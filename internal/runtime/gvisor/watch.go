@@ -4,19 +4,12 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/unet"
-	"gvisor.dev/gvisor/pkg/urpc"
-	"gvisor.dev/gvisor/runsc/boot"
-
 	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
 )
 
 // watcher waits for the end of one sandbox's process.
 type watcher struct {
-	sock *unet.Socket // asks the sandbox for the exit status of its first process; nil when it can't be asked
-	exit chan int     // gets that status
 	done chan struct{}
 
 	mu      sync.Mutex
@@ -25,15 +18,8 @@ type watcher struct {
 
 // startWatch begins to wait for the end of the sandbox.
 func (b *box) startWatch() {
-	w := &watcher{exit: make(chan int, 1), done: make(chan struct{})}
-	b.watch = w
-	if sock, err := unet.Connect(b.c.Sandbox.GetControlSocketPath(), false); err == nil {
-		w.sock = sock
-		go w.ask(b.rec.engineID())
-	} else {
-		close(w.exit)
-	}
-	go w.run(b, b.proc)
+	b.watch = &watcher{done: make(chan struct{})}
+	go b.watch.run(b, b.proc)
 }
 
 // stopWatch ends the waiting; no event comes any more.
@@ -50,46 +36,34 @@ func (b *box) stopWatch() {
 	<-w.done
 }
 
-// ask waits for the sandbox's own answer, which tells more than the kernel
-// does of a process that is not our child.
-func (w *watcher) ask(engineID string) {
-	defer close(w.exit)
-	call := urpc.NewClient(w.sock)
-	defer call.Close()
-	var ws unix.WaitStatus
-	if err := call.Call(boot.ContMgrWait, &engineID, &ws); err != nil {
-		return
-	}
-	switch {
-	case ws.Exited():
-		w.exit <- ws.ExitStatus()
-	case ws.Signaled():
-		w.exit <- 128 + int(ws.Signal())
-	}
-}
-
 func (w *watcher) run(b *box, p *process) {
 	defer close(w.done)
 	err := p.wait()
-	if w.sock != nil && err != nil {
-		_ = w.sock.Shutdown() // ends the question; nothing can be done about an error
-	}
-	code, answered := <-w.exit
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil || w.stopped {
 		return
 	}
 	// Destroy waits for us before it touches what is read here.
-	e := runtime.Event{ID: b.rec.ID, Reason: sandbox.ReasonExited, ExitCode: code, Time: time.Now()}
-	if !answered {
-		e.Reason, e.ExitCode = sandbox.ReasonCrashed, -1
+	e := runtime.Event{ID: b.rec.ID, Time: time.Now()}
+	e.Reason, e.ExitCode = b.causeOfDeath()
+	if e.Reason == sandbox.ReasonCrashed {
 		e.Detail = logEnds(panicLog(b.dir), maxCrashLog)
 	}
-	if b.group.OOMKills() > 0 {
-		e.Reason, e.ExitCode = sandbox.ReasonOOM, -1
-	}
 	go b.ended(w, e)
+}
+
+// causeOfDeath is why a sandbox whose process is dead ended, and the exit code of
+// its first process, -1 when that is unknown. It is the same for whoever asks,
+// whenever: control group and panic log know.
+func (b *box) causeOfDeath() (sandbox.Reason, int) {
+	if b.group != nil && b.group.OOMKills() > 0 {
+		return sandbox.ReasonOOM, -1
+	}
+	if code, ended := exitNote(panicLog(b.dir)); ended {
+		return sandbox.ReasonExited, code
+	}
+	return sandbox.ReasonCrashed, -1
 }
 
 // ended notes the end of the sandbox and reports it.
