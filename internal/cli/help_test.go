@@ -63,6 +63,7 @@ func TestMisused(t *testing.T) {
 		"exec":               "agentbox exec [flags] SANDBOX -- COMMAND [ARG...]; see agentbox exec --help",
 		"run python3 -c x":   "flags of a COMMAND stand with it behind a --: agentbox run [flags] [IMAGE] [-- COMMAND [ARG...]]",
 		"exec dev ls --long": "unknown flag: --long; flags of a COMMAND stand with it behind a --",
+		"run --bogus -- x":   "unknown flag: --bogus; see agentbox run --help",
 		"ls --bogus":         "unknown flag: --bogus; see agentbox ls --help",
 		"run --timeout 5":    "allowed is a time with its unit",
 	} {

@@ -99,7 +99,8 @@ What "run" makes is in "agentbox ps", what the server has in "agentbox ls".`,
 	root.SetErr(a.Stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		err = explainFlag(err)
-		if strings.HasPrefix(err.Error(), "unknown ") && strings.Contains(cmd.Use, "-- COMMAND") {
+		// A flag after an argument may be one of the command's, before which no -- stands.
+		if cmd.Flags().NArg() > 0 && strings.HasPrefix(err.Error(), "unknown ") && strings.Contains(cmd.Use, "-- COMMAND") {
 			return fmt.Errorf("%w; flags of a COMMAND stand with it behind a --: %s; see %s --help", err, cmd.UseLine(), cmd.CommandPath())
 		}
 		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
