@@ -135,7 +135,7 @@ func plain(err error) string {
 		return "the server's answer is no HTTP"
 	case errors.Is(err, errUpgrade):
 		return errUpgrade.Error()
-	case strings.Contains(err.Error(), "response headers exceeded"): // an error of net/http without a type
+	case errors.Is(err, errAnswerHead), strings.Contains(err.Error(), "response headers exceeded"): // the latter of net/http, without a type
 		return "the head of the server's answer is too large"
 	}
 	return "the server could not be reached"

@@ -26,14 +26,15 @@ type execs struct {
 	budget   atomic.Int64
 	running  sync.WaitGroup // goroutines of commands
 
-	mu    sync.Mutex
-	conf  *guestv1.GuestConfig
-	byID  map[string]*exec
-	queue []*exec
-	live  int     // that run
-	old   []*exec // that ended, oldest first
-	sweep *time.Timer
-	idle  *time.Timer // runs when nothing has run for idleAfter
+	mu     sync.Mutex
+	closed bool // nothing begins any more
+	conf   *guestv1.GuestConfig
+	byID   map[string]*exec
+	queue  []*exec
+	live   int     // that run
+	old    []*exec // that ended, oldest first
+	sweep  *time.Timer
+	idle   *time.Timer // runs when nothing has run for idleAfter
 }
 
 // passingRing is the size of the rings of a passing command, in bytes: a pipe and more.
@@ -83,6 +84,9 @@ func (m *execs) begin(q *guestv1.ExecRequest, attach, passing bool) (*exec, *rea
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.expire()
+	if m.closed {
+		return nil, nil, guest.Errorf(errdefs.ErrUnavailable, "the agent was closed")
+	}
 	if m.byID[q.GetExecId()] != nil {
 		return nil, nil, guest.Errorf(errdefs.ErrAlreadyExists, "there is an exec %s already", q.GetExecId())
 	}
@@ -284,6 +288,9 @@ func (m *execs) endAll(reason string) {
 
 // close ends every command and waits for it.
 func (m *execs) close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
 	m.endAll("the agent was closed")
 	m.running.Wait()
 	m.mu.Lock()
