@@ -81,8 +81,8 @@ func replayable(method string) bool {
 	return false
 }
 
-// trouble is why the connection can't be used: the server closed it, or spoke out of turn, which
-// would be taken for the next answer.
+// trouble is why the connection can't be used: the server closed it, or spoke out of
+// turn, which would be taken for the next answer.
 func (l *line) trouble() error {
 	if l.r.Buffered() > 0 {
 		return errSpoke
@@ -207,7 +207,7 @@ type lineBody struct {
 func (b *lineBody) Read(p []byte) (int, error) {
 	n, err := b.of.Read(p)
 	if err != nil {
-		b.over(err == io.EOF) //nolint:errorlint // a wrapped one is no end
+		b.over(err == io.EOF) // a wrapped one is no end
 	}
 	return n, err
 }
