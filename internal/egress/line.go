@@ -174,7 +174,7 @@ func (x *exchange) ask(l *line, req *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		if resp.StatusCode >= http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols {
+		if resp.StatusCode/100 != 1 || resp.StatusCode == http.StatusSwitchingProtocols {
 			return resp, nil
 		}
 		if err := x.interim(resp.StatusCode, map[string][]string(resp.Header)); err != nil {

@@ -155,6 +155,10 @@ func TestOneConnection(t *testing.T) {
 			do:  func(int, int, string) string { return text("200 OK", "", "hi") },
 			ask: "GET POST GET", statuses: "200 200 200", proxy: "GET POST+GET", tunnel: "GET+POST+GET",
 		},
+		"a status below all": {
+			do:  func(int, int, string) string { return text("099 Odd", "", "hi") },
+			ask: "GET GET", statuses: "99 99", proxy: "GET+GET",
+		},
 		"an upgrade that nobody asked for": {
 			do:  func(int, int, string) string { return "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n" },
 			ask: "GET", statuses: "502", proxy: "GET",
