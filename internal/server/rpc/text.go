@@ -131,8 +131,9 @@ func (b *textBody) fill() {
 
 // decodePieces decodes whole groups; false: what comes after n bytes is wrong.
 func decodePieces(to, from []byte) (n int, ok bool) {
-	if bytes.ContainsAny(from, "\r\n") { // which the decoder passes over
-		return 0, false
+	line := bytes.IndexAny(from, "\r\n") // which the decoder passes over
+	if line >= 0 {
+		from = from[:line-line%group]
 	}
 	for len(from) > 0 {
 		end := len(from)
@@ -146,7 +147,7 @@ func decodePieces(to, from []byte) (n int, ok bool) {
 		}
 		from = from[end:]
 	}
-	return n, true
+	return n, line < 0
 }
 
 // textAnswer is an answer in base64: a padded piece for all between two flushes, so that

@@ -16,6 +16,8 @@ import (
 
 	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
+	"agentbox/internal/server"
+	"agentbox/internal/server/rpc"
 )
 
 const textKind = "application/grpc-web-text"
@@ -177,10 +179,10 @@ func TestTextPieces(t *testing.T) {
 	}
 }
 
-// TestTextBad: what is no base64 is refused with a reason, in the text form, as soon as it
-// comes. Nothing is carried out.
+// TestTextBad: what is no base64 is refused with a reason, in the text form, also if no
+// end of it ever comes. Nothing is carried out.
 func TestTextBad(t *testing.T) {
-	w := start(t)
+	w := start(t, func(o *server.Options, _ *rpc.Parts) { o.BodyTimeout = time.Second })
 	id := w.session(w.client(w.acme)).GetSessionId()
 	good := in64(framed(t, &sandboxv1.ExecRequest{SessionId: id, Command: "touch taken"}))
 	for name, body := range map[string]string{
@@ -196,7 +198,7 @@ func TestTextBad(t *testing.T) {
 	}
 	for _, procedure := range []string{sandboxv1connect.SandboxServiceExecProcedure, sandboxv1connect.SandboxServiceWriteFileProcedure, sandboxv1connect.SandboxServiceUploadFileProcedure} {
 		body, sender := io.Pipe()
-		go func() { _, _ = sender.Write([]byte("AAAA!!!!")) }() // and its end never comes
+		go func() { _, _ = sender.Write([]byte("AAAA!!!!")) }()
 		if _, _, status := w.post(procedure, textKind, textKind, w.acme, body); !strings.HasPrefix(status, "3 ") {
 			t.Errorf("%s with a body that does not end: %q", procedure, status)
 		}
