@@ -60,7 +60,8 @@ func (x *exchange) cutOff(ctx context.Context, err error) bool {
 // writeHead begins the answer. Errors stay in the writer.
 func (x *exchange) writeHead(resp *http.Response, bodiless, chunked, keep bool) {
 	h := resp.Header
-	dropHops(h)
+	cleanAnswer(h)
+	cleanAside(resp.Trailer)
 	switch {
 	case resp.StatusCode == http.StatusNoContent || chunked || !bodiless && resp.ContentLength < 0:
 		h.Del("Content-Length")
@@ -84,7 +85,7 @@ func (x *exchange) writeHead(resp *http.Response, bodiless, chunked, keep bool) 
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.answered = true
-	fmt.Fprintf(x.w, "HTTP/1.1 %03d %s\r\n", resp.StatusCode, phrase)
+	fmt.Fprintf(x.w, "HTTP/1.1 %03d %s\r\n", resp.StatusCode, oneLine(phrase))
 	_ = h.Write(x.w)
 	_, _ = x.w.WriteString("\r\n")
 }
@@ -134,7 +135,7 @@ func (x *exchange) copyBody(resp *http.Response, chunked bool) error {
 		case err == io.EOF: //nolint:errorlint // a wrapped one is no end
 			return x.endBody(resp, to, chunked)
 		case err != nil:
-			return err
+			return fmt.Errorf("%w: %w", errNoHTTP, err)
 		}
 	}
 }
@@ -158,6 +159,7 @@ func (x *exchange) endBody(resp *http.Response, to io.Writer, chunked bool) erro
 	if err := to.(io.Closer).Close(); err != nil {
 		return err
 	}
+	cleanAside(resp.Trailer) // it may have more than was said before
 	x.hide.Header(resp.Trailer)
 	_ = resp.Trailer.Write(x.w) // errors stay in the writer
 	_, err := x.w.WriteString("\r\n")

@@ -24,7 +24,8 @@ type line struct {
 	target policy.Target
 	r      *bufio.Reader
 	head   int64 // bytes of an answer's head that may still come; < 0: its body comes
-	idle   bool  // between two requests
+	lines  headLines
+	idle   bool // between two requests
 }
 
 // Read is what r reads from.
@@ -38,11 +39,15 @@ func (l *line) Read(p []byte) (int, error) {
 	n, err := l.up.Read(p)
 	if l.head > 0 {
 		l.head -= int64(n)
+		if !l.lines.take(p[:n]) {
+			l.head = 0
+			return 0, errAnswerHead
+		}
 	}
 	return n, err
 }
 
-var errAnswerHead = fmt.Errorf("the head of the answer has more than %d bytes", maxAnswerHead)
+var errAnswerHead = fmt.Errorf("the head of the answer has more than %d bytes or %d lines", maxAnswerHead, maxAnswerFields)
 
 // fits reports whether a request can go by line.
 func (x *exchange) fits(req *http.Request) bool {
@@ -106,11 +111,11 @@ func (l *line) quiet() bool {
 // byLine sends a request over the line, which it makes if there is none.
 func (x *exchange) byLine(ctx context.Context, req *http.Request) (*http.Response, error) {
 	if x.line == nil {
-		conn, err := x.dialHTTP(req.Context(), "", "")
+		up, err := x.dialServer(req.Context())
 		if err != nil {
 			return nil, err
 		}
-		x.line = &line{up: conn.(*upstream), target: x.f.target}
+		x.line = &line{up: up, target: x.f.target}
 		x.line.r = bufio.NewReaderSize(x.line, answerBuffer)
 		if !x.line.quiet() {
 			x.endLine(false)
@@ -156,15 +161,17 @@ func (x *exchange) ask(l *line, req *http.Request) (*http.Response, error) {
 	if err := w.Flush(); err != nil {
 		return nil, err
 	}
-	l.head = maxAnswerHead
+	l.head, l.lines = maxAnswerHead, headLines{}
 	setReadDeadline(l.up, x.answerTime())
 	defer setReadDeadline(l.up, 0)
 	for {
 		resp, err := http.ReadResponse(l.r, req)
-		if err != nil {
-			return nil, err
-		}
-		if resp.StatusCode >= http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols {
+		switch {
+		case err != nil && l.head == 0: // the parser may have failed by what it had
+			return nil, errAnswerHead
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w", errNoHTTP, err)
+		case resp.StatusCode/100 != 1 || resp.StatusCode == http.StatusSwitchingProtocols:
 			return resp, nil
 		}
 		if err := x.interim(resp.StatusCode, map[string][]string(resp.Header)); err != nil {
