@@ -2,8 +2,10 @@ package egress
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 )
 
 // maxAnswerFields is how many lines the heads of an answer may have together, the
@@ -62,14 +64,30 @@ type answers struct {
 	net.Conn // up, or TLS over it
 	up       *upstream
 	head     headLines
+	failed   atomic.Pointer[error] // of a read
 }
 
 func (a *answers) Read(p []byte) (int, error) {
 	n, err := a.Conn.Read(p)
 	if !a.head.take(p[:n]) {
-		return 0, errAnswerHead
+		n, err = 0, errAnswerHead
+	}
+	if err != nil {
+		a.failed.Store(&err)
 	}
 	return n, err
+}
+
+// because adds to the error of a request why no more was read: the parser may have
+// failed by the part that it had.
+func (a *answers) because(err error) error {
+	if a == nil || err == nil {
+		return err
+	}
+	if why := a.failed.Load(); why != nil {
+		return fmt.Errorf("%w: %w", err, *why)
+	}
+	return err
 }
 
 // CloseWrite is for what an upgrade made of the connection.

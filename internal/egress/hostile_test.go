@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"agentbox/internal/egress"
 )
@@ -118,4 +119,33 @@ func TestMemoryOfHeads(t *testing.T) {
 		t.Errorf("%d heads take %d bytes", conns, grown)
 	}
 	close(more)
+}
+
+// TestHalfAHead: the client is told why the rest of a head did not come.
+func TestHalfAHead(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		then func(net.Conn)
+		want string
+	}{
+		"closed":  {func(net.Conn) {}, "Proxy error: the server closed the connection"},
+		"stalled": {func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, "Proxy error: the server took too long"},
+	} {
+		for method, body := range map[string]string{"GET": "\r\n", "POST": "Content-Length: 1\r\n\r\nx"} {
+			t.Run(name+" to "+method, func(t *testing.T) {
+				t.Parallel()
+				l := newLab(t)
+				l.timeout.Idle = 4 * time.Second
+				l.serve(allowedAddr, 80, func(c net.Conn) {
+					_ = readHead(c)
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-")
+					test.then(c)
+				})
+				p := l.open(l.session("allowed.test")).dial()
+				if resp, text := p.ask(method + " http://allowed.test/ HTTP/1.1\r\nHost: x\r\n" + body); resp.StatusCode != 502 || text != test.want {
+					t.Errorf("%s %q, want %q", resp.Status, text, test.want)
+				}
+			})
+		}
+	}
 }

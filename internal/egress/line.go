@@ -25,22 +25,23 @@ type line struct {
 	r      *bufio.Reader
 	head   int64 // bytes of an answer's head that may still come; < 0: its body comes
 	lines  headLines
-	idle   bool // between two requests
+	err    error // of the last read
+	idle   bool  // between two requests
 }
 
 // Read is what r reads from.
-func (l *line) Read(p []byte) (int, error) {
+func (l *line) Read(p []byte) (n int, err error) {
+	defer func() { l.err = err }()
 	if l.head == 0 {
 		return 0, errAnswerHead
 	}
 	if l.head > 0 {
 		p = p[:min(int64(len(p)), l.head)]
 	}
-	n, err := l.up.Read(p)
+	n, err = l.up.Read(p)
 	if l.head > 0 {
 		l.head -= int64(n)
 		if !l.lines.take(p[:n]) {
-			l.head = 0
 			return 0, errAnswerHead
 		}
 	}
@@ -59,7 +60,8 @@ func (x *exchange) fits(req *http.Request) bool {
 func (x *exchange) send(ctx context.Context, req *http.Request) (*http.Response, error) {
 	if !x.fits(req) {
 		x.endLine(true)
-		return x.roundTripper().RoundTrip(req)
+		resp, err := x.roundTripper().RoundTrip(req)
+		return resp, x.kept.because(err)
 	}
 	again := x.line != nil
 	if again && !x.line.quiet() {
@@ -167,8 +169,8 @@ func (x *exchange) ask(l *line, req *http.Request) (*http.Response, error) {
 	for {
 		resp, err := http.ReadResponse(l.r, req)
 		switch {
-		case err != nil && l.head == 0: // the parser may have failed by what it had
-			return nil, errAnswerHead
+		case err != nil && l.err != nil: // the parser may have failed by what it had
+			return nil, l.err
 		case err != nil:
 			return nil, fmt.Errorf("%w: %w", errNoHTTP, err)
 		case resp.StatusCode/100 != 1 || resp.StatusCode == http.StatusSwitchingProtocols:
