@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"agentbox/internal/egress/hide"
 )
@@ -17,6 +19,9 @@ import (
 // request.
 func (x *exchange) answer(ctx context.Context, resp *http.Response) bool {
 	x.gone.answered()
+	if x.hinted && x.target == nil && x.body.atEnd() && x.asksNext() {
+		return x.cutOff(ctx, errTaken)
+	}
 	x.hide.Answer(resp)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return x.upgraded(ctx, resp)
@@ -35,6 +40,23 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response) bool {
 	clean := x.body.stop()
 	x.linger = x.linger || !clean
 	return keep && clean
+}
+
+// errTaken is told to operators as it is.
+var errTaken = errors.New("the client took an answer before the answer for it, and asked for more")
+
+// nextTime is how long the next request of a client may be on its way to us, also on a
+// busy machine. Answers before the answer are rare where requests are for many hosts.
+const nextTime = 100 * time.Millisecond
+
+// asksNext reports whether the client has sent its next request. Some take the first
+// answer before the answer for it, and this one for that of the next host.
+func (x *exchange) asksNext() bool {
+	x.gone.stop()
+	setReadDeadline(x.conn, nextTime)
+	defer setReadDeadline(x.conn, 0)
+	_, err := x.r.Peek(1)
+	return err == nil
 }
 
 // refuseEncoded answers in place of a server that encodes what it was asked not

@@ -75,6 +75,8 @@ type exchange struct {
 	body *requestBody
 	gone *watcher
 	hide *hide.Scrubber // what the answer must not show; nil: nothing
+	// hinted: an answer before the answer was passed on.
+	hinted bool
 
 	kept     *answers  // that of a Transport
 	up       *upstream // the connection that carried it; nil before there is one
@@ -219,6 +221,7 @@ func (x *exchange) interim(code int, h textproto.MIMEHeader) error {
 	head := http.Header(h).Clone()
 	cleanAside(head)
 	x.hide.Header(head)
+	x.hinted = true
 	return x.writeInterim(code, head)
 }
 

@@ -149,3 +149,34 @@ func TestHalfAHead(t *testing.T) {
 		}
 	}
 }
+
+// TestHintTakenForTheAnswer: who takes an answer before the answer for it does not get
+// the answer for that of another host.
+func TestHintTakenForTheAnswer(t *testing.T) {
+	t.Parallel()
+	for method, body := range map[string]string{"GET": "\r\n", "POST": "Content-Length: 1\r\n\r\nx"} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			l, more := newLab(t), make(chan struct{})
+			l.serve(evilAddr, 80, func(c net.Conn) {
+				_ = readHead(c)
+				_, _ = io.WriteString(c, "HTTP/1.1 103 Early Hints\r\n\r\n")
+				<-more
+				_, _ = io.WriteString(c, text("200 OK", "", "forged"))
+			})
+			p := l.open(l.session("allowed.test", "evil.test")).dial()
+			p.send("%s http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n%s", method, body)
+			if resp, _ := p.answer(method); resp.StatusCode != 103 {
+				t.Fatal(resp.Status)
+			}
+			p.send("GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\n")
+			close(more)
+			if got, err := p.rest(); got != "" || err == nil {
+				t.Errorf("the next answer is %q, %v", got, err)
+			}
+			if r := l.record(0); r.Verdict != egress.Failed || !strings.Contains(r.Reason, "took an answer") {
+				t.Errorf("the record is %+v", r)
+			}
+		})
+	}
+}
