@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"agentbox/internal/egress/hide"
 )
@@ -17,6 +19,9 @@ import (
 // request.
 func (x *exchange) answer(ctx context.Context, resp *http.Response) bool {
 	x.gone.answered()
+	if x.hinted && x.target == nil && x.body.atEnd() && x.asksNext() {
+		return x.cutOff(ctx, errTaken)
+	}
 	x.hide.Answer(resp)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return x.upgraded(ctx, resp)
@@ -35,6 +40,23 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response) bool {
 	clean := x.body.stop()
 	x.linger = x.linger || !clean
 	return keep && clean
+}
+
+// errTaken is told to operators as it is.
+var errTaken = errors.New("the client took an answer before the answer for it, and asked for more")
+
+// nextTime is how long the next request of a client may be on its way to us, also on a
+// busy machine. Answers before the answer are rare where requests are for many hosts.
+const nextTime = 100 * time.Millisecond
+
+// asksNext reports whether the client has sent its next request. Some take the first
+// answer before the answer for it, and this one for that of the next host.
+func (x *exchange) asksNext() bool {
+	x.gone.stop()
+	setReadDeadline(x.conn, nextTime)
+	defer setReadDeadline(x.conn, 0)
+	_, err := x.r.Peek(1)
+	return err == nil
 }
 
 // refuseEncoded answers in place of a server that encodes what it was asked not
@@ -60,7 +82,8 @@ func (x *exchange) cutOff(ctx context.Context, err error) bool {
 // writeHead begins the answer. Errors stay in the writer.
 func (x *exchange) writeHead(resp *http.Response, bodiless, chunked, keep bool) {
 	h := resp.Header
-	dropHops(h)
+	cleanAnswer(h)
+	cleanAside(resp.Trailer)
 	switch {
 	case resp.StatusCode == http.StatusNoContent || chunked || !bodiless && resp.ContentLength < 0:
 		h.Del("Content-Length")
@@ -84,7 +107,7 @@ func (x *exchange) writeHead(resp *http.Response, bodiless, chunked, keep bool) 
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.answered = true
-	fmt.Fprintf(x.w, "HTTP/1.1 %03d %s\r\n", resp.StatusCode, phrase)
+	fmt.Fprintf(x.w, "HTTP/1.1 %03d %s\r\n", resp.StatusCode, oneLine(phrase))
 	_ = h.Write(x.w)
 	_, _ = x.w.WriteString("\r\n")
 }
@@ -134,7 +157,7 @@ func (x *exchange) copyBody(resp *http.Response, chunked bool) error {
 		case err == io.EOF: //nolint:errorlint // a wrapped one is no end
 			return x.endBody(resp, to, chunked)
 		case err != nil:
-			return err
+			return fmt.Errorf("%w: %w", errNoHTTP, err)
 		}
 	}
 }
@@ -158,6 +181,7 @@ func (x *exchange) endBody(resp *http.Response, to io.Writer, chunked bool) erro
 	if err := to.(io.Closer).Close(); err != nil {
 		return err
 	}
+	cleanAside(resp.Trailer) // it may have more than was said before
 	x.hide.Header(resp.Trailer)
 	_ = resp.Trailer.Write(x.w) // errors stay in the writer
 	_, err := x.w.WriteString("\r\n")

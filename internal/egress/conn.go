@@ -16,7 +16,9 @@ import (
 
 var (
 	errSpoke = errors.New("the server spoke before it was asked")
-	errIdle  = errors.New("no byte moved for too long")
+	// errNoHTTP is wrapped by errors of an answer that breaks off, too.
+	errNoHTTP = errors.New("the server's answer is no HTTP")
+	errIdle   = errors.New("no byte moved for too long")
 	// errClient is wrapped by errors of the client's connection, to tell them from
 	// the server's.
 	errClient = errors.New("the client closed the connection")

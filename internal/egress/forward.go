@@ -2,7 +2,6 @@ package egress
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -37,6 +36,9 @@ func (w *web) forward(req *http.Request, t policy.Target) bool {
 		return x.failed(ctx, err)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode < http.StatusContinue { // clients differ in what they take it for
+		return x.failed(ctx, errNoHTTP)
+	}
 	f.rec.Status = resp.StatusCode
 	return x.answer(ctx, resp)
 }
@@ -73,7 +75,10 @@ type exchange struct {
 	body *requestBody
 	gone *watcher
 	hide *hide.Scrubber // what the answer must not show; nil: nothing
+	// hinted: an answer before the answer was passed on.
+	hinted bool
 
+	kept     *answers  // that of a Transport
 	up       *upstream // the connection that carried it; nil before there is one
 	up0, dn0 int64     // what it had carried before
 }
@@ -147,7 +152,7 @@ func (x *exchange) outgoing(ctx context.Context, h http.Header) *http.Request {
 	ctx = context.WithValue(ctx, flowKey{}, x.f)
 	return out.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn:        x.gotConn,
-		PutIdleConn:    func(error) { x.up.waits.Store(nil) }, // of which the next read is no part
+		PutIdleConn:    x.putIdleConn,
 		Got1xxResponse: x.interim,
 	}))
 }
@@ -165,13 +170,16 @@ func hostOf(t policy.Target, scheme string) string {
 }
 
 func (x *exchange) gotConn(i httptrace.GotConnInfo) {
-	conn := i.Conn
-	if c, ok := conn.(*tls.Conn); ok {
-		conn = c.NetConn()
+	if c, ok := i.Conn.(*answers); ok {
+		x.kept = c
+		x.carried(c.up)
 	}
-	if up, ok := conn.(*upstream); ok {
-		x.carried(up)
-	}
+}
+
+// putIdleConn ends the answer; the next read is no part of it.
+func (x *exchange) putIdleConn(error) {
+	x.up.waits.Store(nil)
+	x.kept.head = headLines{}
 }
 
 // carried notes which connection the request goes over.
@@ -211,8 +219,9 @@ func (x *exchange) interim(code int, h textproto.MIMEHeader) error {
 		return nil
 	}
 	head := http.Header(h).Clone()
-	dropHops(head)
+	cleanAside(head)
 	x.hide.Header(head)
+	x.hinted = true
 	return x.writeInterim(code, head)
 }
 

@@ -148,6 +148,31 @@ func dropHops(h http.Header) {
 	}
 }
 
+// cleanAnswer removes from a head of a server what is not the server's to say to the
+// client.
+func cleanAnswer(h http.Header) {
+	dropHops(h)
+	h.Del(CodeHeader)
+}
+
+// cleanAside is cleanAnswer for what has no body of its own: trailers, and a head
+// before the answer's. Some clients would take what is said there of a body for true.
+func cleanAside(h http.Header) {
+	cleanAnswer(h)
+	h.Del("Content-Length")
+}
+
+// oneLine makes a text fit for a status line, whatever clients take for the end of one.
+func oneLine(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if isControl(rune(c)) {
+			b[i] = ' '
+		}
+	}
+	return string(b)
+}
+
 // hasToken reports whether a list in a field has a word.
 func hasToken(values []string, word string) bool {
 	for _, v := range values {

@@ -24,25 +24,31 @@ type line struct {
 	target policy.Target
 	r      *bufio.Reader
 	head   int64 // bytes of an answer's head that may still come; < 0: its body comes
+	lines  headLines
+	err    error // of the last read
 	idle   bool  // between two requests
 }
 
 // Read is what r reads from.
-func (l *line) Read(p []byte) (int, error) {
+func (l *line) Read(p []byte) (n int, err error) {
+	defer func() { l.err = err }()
 	if l.head == 0 {
 		return 0, errAnswerHead
 	}
 	if l.head > 0 {
 		p = p[:min(int64(len(p)), l.head)]
 	}
-	n, err := l.up.Read(p)
+	n, err = l.up.Read(p)
 	if l.head > 0 {
 		l.head -= int64(n)
+		if !l.lines.take(p[:n]) {
+			return 0, errAnswerHead
+		}
 	}
 	return n, err
 }
 
-var errAnswerHead = fmt.Errorf("the head of the answer has more than %d bytes", maxAnswerHead)
+var errAnswerHead = fmt.Errorf("the head of the answer has more than %d bytes or %d lines", maxAnswerHead, maxAnswerFields)
 
 // fits reports whether a request can go by line.
 func (x *exchange) fits(req *http.Request) bool {
@@ -54,7 +60,8 @@ func (x *exchange) fits(req *http.Request) bool {
 func (x *exchange) send(ctx context.Context, req *http.Request) (*http.Response, error) {
 	if !x.fits(req) {
 		x.endLine(true)
-		return x.roundTripper().RoundTrip(req)
+		resp, err := x.roundTripper().RoundTrip(req)
+		return resp, x.kept.because(err)
 	}
 	again := x.line != nil
 	if again && x.line.trouble() != nil {
@@ -116,11 +123,11 @@ func (l *line) trouble() error {
 // byLine sends a request over the line, which it makes if there is none.
 func (x *exchange) byLine(ctx context.Context, req *http.Request) (*http.Response, error) {
 	if x.line == nil {
-		conn, err := x.dialHTTP(req.Context(), "", "")
+		up, err := x.dialServer(req.Context())
 		if err != nil {
 			return nil, err
 		}
-		x.line = &line{up: conn.(*upstream), target: x.f.target}
+		x.line = &line{up: up, target: x.f.target}
 		x.line.r = bufio.NewReaderSize(x.line, answerBuffer)
 		if err := x.line.trouble(); err != nil {
 			x.endLine(false)
@@ -166,15 +173,17 @@ func (x *exchange) ask(l *line, req *http.Request) (*http.Response, error) {
 	if err := w.Flush(); err != nil {
 		return nil, err
 	}
-	l.head = maxAnswerHead
+	l.head, l.lines = maxAnswerHead, headLines{}
 	setReadDeadline(l.up, x.answerTime())
 	defer setReadDeadline(l.up, 0)
 	for {
 		resp, err := http.ReadResponse(l.r, req)
-		if err != nil {
-			return nil, err
-		}
-		if resp.StatusCode/100 != 1 || resp.StatusCode == http.StatusSwitchingProtocols {
+		switch {
+		case err != nil && l.err != nil: // the parser may have failed by what it had
+			return nil, l.err
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w", errNoHTTP, err)
+		case resp.StatusCode/100 != 1 || resp.StatusCode == http.StatusSwitchingProtocols:
 			return resp, nil
 		}
 		if err := x.interim(resp.StatusCode, map[string][]string(resp.Header)); err != nil {

@@ -157,7 +157,7 @@ func TestOneConnection(t *testing.T) {
 		},
 		"a status below all": {
 			do:  func(int, int, string) string { return text("099 Odd", "", "hi") },
-			ask: "GET GET", statuses: "99 99", proxy: "GET+GET",
+			ask: "GET GET", statuses: "502 502", proxy: "GET GET",
 		},
 		"an upgrade that nobody asked for": {
 			do:  func(int, int, string) string { return "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n" },

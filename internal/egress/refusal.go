@@ -131,12 +131,14 @@ func plain(err error) string {
 		return "the server closed the connection"
 	case errors.Is(err, context.Canceled), errors.Is(err, net.ErrClosed):
 		return "the connection was closed"
-	case errors.Is(err, errSpoke), strings.Contains(err.Error(), "malformed HTTP"):
-		return "the server's answer is no HTTP"
 	case errors.Is(err, errUpgrade):
 		return errUpgrade.Error()
+	case errors.Is(err, errTaken):
+		return errTaken.Error()
 	case errors.Is(err, errAnswerHead), strings.Contains(err.Error(), "response headers exceeded"): // the latter of net/http, without a type
 		return "the head of the server's answer is too large"
+	case errors.Is(err, errSpoke), errors.Is(err, errNoHTTP) && netErr == nil, strings.Contains(err.Error(), "HTTP/1.x transport connection broken") && netErr == nil:
+		return errNoHTTP.Error()
 	}
 	return "the server could not be reached"
 }

@@ -36,9 +36,17 @@ const answerBuffer = 16 << 10
 // before it is cut off.
 func (w *web) answerTime() time.Duration { return w.p.o.Timeouts.Idle * 3 / 4 }
 
-// dialHTTP connects for the transport, whose context does not end with the
-// request's.
 func (w *web) dialHTTP(ctx context.Context, _, _ string) (net.Conn, error) {
+	up, err := w.dialServer(ctx)
+	if err != nil {
+		return nil, err // no nil of a type
+	}
+	return &answers{Conn: up, up: up}, nil
+}
+
+// dialServer connects for requests, whose context does not end with that of the
+// first one.
+func (w *web) dialServer(ctx context.Context) (*upstream, error) {
 	if up := w.ready; up != nil {
 		w.ready = nil
 		up.mute.Store(true)
@@ -53,14 +61,14 @@ func (w *web) dialHTTP(ctx context.Context, _, _ string) (net.Conn, error) {
 	defer context.AfterFunc(w.ctx, cancel)()
 	up, err := w.dial(ctx, w.ctx, f.target)
 	if err != nil {
-		return nil, err // no nil of a type
+		return nil, err
 	}
 	up.mute.Store(true)
 	return up, nil
 }
 
-func (w *web) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
-	up, err := w.dialHTTP(ctx, network, addr)
+func (w *web) dialTLS(ctx context.Context, _, _ string) (net.Conn, error) {
+	up, err := w.dialServer(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -71,5 +79,5 @@ func (w *web) dialTLS(ctx context.Context, network, addr string) (net.Conn, erro
 		up.Close()
 		return nil, fmt.Errorf("%w: %w", errNoTLS, err)
 	}
-	return conn, nil
+	return &answers{Conn: conn, up: up}, nil
 }

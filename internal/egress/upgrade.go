@@ -23,7 +23,7 @@ func (x *exchange) upgraded(ctx context.Context, resp *http.Response) bool {
 		return false
 	}
 	h := resp.Header
-	dropHops(h)
+	cleanAnswer(h)
 	h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
 	fmt.Fprintf(x.w, "HTTP/1.1 101 %s\r\n", http.StatusText(http.StatusSwitchingProtocols))
 	_ = h.Write(x.w) // errors stay in the writer

@@ -151,7 +151,7 @@ func (s *Scrubber) Header(h http.Header) {
 		for i, v := range values {
 			values[i] = s.whole(v)
 		}
-		if s.sought.search.in(name) {
+		if s.whole(name) != name {
 			delete(h, name)
 		}
 	}

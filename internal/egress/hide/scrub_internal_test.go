@@ -155,7 +155,7 @@ func TestScrubReader(t *testing.T) {
 }
 
 func TestScrubHeader(t *testing.T) {
-	h := http.Header{"X-Echo": {"a", "Bearer sk-Abcdefgh!"}, "X-Sk-Abcdefgh-Y": {"1"}, "Other": {"sk-Abcd"}}
+	h := http.Header{"X-Echo": {"a", "Bearer sk-Abcdefgh!"}, "X-Sk-Abcdefgh-Y": {"1"}, "X-%73k%2dabcdefgh": {"1"}, "Other": {"sk-Abcd"}}
 	hiding(each([]string{"sk-Abcdefgh"}), nil).Header(h)
 	if !slices.Equal(h["X-Echo"], []string{"a", "Bearer ***********!"}) || len(h) != 2 || h.Get("Other") != "sk-Abcd" {
 		t.Errorf("%v", h)

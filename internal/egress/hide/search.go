@@ -101,14 +101,3 @@ func (s *search) step(at int32, c byte) int32 {
 		at = s.nodes[at].back
 	}
 }
-
-// in reports whether one of its texts is in another text.
-func (s *search) in(text string) bool {
-	at := int32(0)
-	for i := range len(text) {
-		if at = s.step(at, text[i]); s.nodes[at].match > 0 {
-			return true
-		}
-	}
-	return false
-}

@@ -169,7 +169,7 @@ func TestLongValue(t *testing.T) {
 	s := scrubberOf(t, NewSearches(), "acme", value)
 	defer s.Close()
 	s.Next(append(make([]byte, pump.Large), in...))
-	s.Next(nil)
+	s.Next([]byte("\n")) // which begins no form of a value, as the last letter may by chance
 	if cap(s.held) > 2*pump.Small {
 		t.Errorf("%d bytes are kept of a large part", cap(s.held))
 	}
