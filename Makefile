@@ -70,11 +70,13 @@ bin/agentbox: $(GO_SOURCES) $(EMBED)/agentbox-engine.zst $(EMBED)/agentbox-guest
 	go build -tags embed -ldflags "-s -w -X agentbox/internal/cli.version=$(VERSION)" -o $@ ./cmd/agentbox
 
 .PHONY: cross
-cross: ## Compile for linux/arm64 and, client only, for darwin
+cross: ## Compile for linux/arm64, the command line also for darwin, the Go client for 32 bits
 	GOOS=linux GOARCH=arm64 go build -o /dev/null ./cmd/agentbox
 	GOOS=linux GOARCH=arm64 go build -o /dev/null ./cmd/agentbox-guest
 	GOOS=linux GOARCH=arm64 go build -o /dev/null ./cmd/agentbox-engine
 	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/agentbox
+	cd sdk/go
+	GOOS=linux GOARCH=arm go build ./...
 
 .PHONY: proto
 proto: ## Generate code from proto/: internal/gen, and the stubs of sdk/ (needs protobuf-compiler and npm)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"agentbox/internal/nearest"
+	"agentbox/internal/packages"
 )
 
 // apiError is a server's refusal, in its own words.
@@ -55,8 +56,8 @@ func advice(e *apiError, path string) string {
 	case e.Code == "forbidden" && strings.Contains(e.Text, "admin key"):
 		return "\n(on the server's machine agentbox key create --admin makes an admin's key)"
 	case e.Code == "forbidden" && strings.Contains(e.Text, "in allowed_hosts"):
-		preset := map[string]string{"pip": "python", "npm": "npm"}[path[strings.LastIndex(path, "/")+1:]]
-		return fmt.Sprintf("\n(agentbox egress allow %s %s lets it reach them)", box, preset)
+		tool, _ := packages.Find(path[strings.LastIndex(path, "/")+1:])
+		return fmt.Sprintf("\n(agentbox egress allow %s %s lets it reach them)", box, tool.Preset)
 	case e.Code == "invalid_value" && e.field == "image":
 		return "\n(on the server's machine agentbox images ls shows them, agentbox images pull and build get others)"
 	case e.Code == "conflict" && strings.HasPrefix(e.Text, "volume ") && strings.Contains(e.Text, " is used by "):

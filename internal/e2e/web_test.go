@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/base64"
 	"encoding/binary"
 	"maps"
 	"net/http"
@@ -129,16 +130,22 @@ func TestWEB03(t *testing.T) {
 		}
 	}
 	// What gRPC-Web and Connect stream.
-	for kind, refused := range map[string]string{"application/grpc-web+json": "", "application/connect+json": "permission_denied"} {
-		message := `{"sessionId":"dev","command":"touch taken; echo streamed"}`
-		body := "\x00" + string(binary.BigEndian.AppendUint32(nil, uint32(len(message)))) + message
+	for kind, refused := range map[string]string{"application/grpc-web+json": "", "application/grpc-web-text+json": "", "application/connect+json": "permission_denied"} {
+		send := func(name string, headers ...string) Answer {
+			message := `{"sessionId":"dev","command":"touch ` + name + `; echo streamed"}`
+			body := "\x00" + string(binary.BigEndian.AppendUint32(nil, uint32(len(message)))) + message
+			if strings.Contains(kind, "-text") {
+				body = base64.StdEncoding.EncodeToString([]byte(body))
+			}
+			return c.Send("POST", "/sandbox.v1.SandboxService/ExecStream", body, append([]string{"Content-Type", kind, "Accept", strings.Replace(kind, "-text", "", 1)}, headers...)...)
+		}
 		for page, more := range foreignPages {
-			a := c.Send("POST", "/sandbox.v1.SandboxService/ExecStream", body, append([]string{"Content-Type", kind}, more...)...)
+			a := send("taken", more...)
 			if strings.Contains(a.Text, "streamed") || refused != "" && !strings.Contains(a.Text, refused) && a.Code != 403 || refused == "" && a.Header.Get("Grpc-Status") != "7" && a.Code != 403 && !strings.Contains(a.Text, "grpc-status: 7") {
 				t.Errorf("%s of %s: %v %v", kind, page, a, a.Header)
 			}
 		}
-		a := c.Send("POST", "/sandbox.v1.SandboxService/ExecStream", strings.Replace(body, "taken", "given", 1), "Content-Type", kind, "Origin", d.URL, "Sec-Fetch-Site", "same-origin")
+		a := send("given", "Origin", d.URL, "Sec-Fetch-Site", "same-origin")
 		if !strings.Contains(a.Text, "streamed") {
 			t.Errorf("%s of a page of its own: %v", kind, a)
 		}

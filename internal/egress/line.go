@@ -57,7 +57,7 @@ func (x *exchange) send(ctx context.Context, req *http.Request) (*http.Response,
 		return x.roundTripper().RoundTrip(req)
 	}
 	again := x.line != nil
-	if again && !x.line.quiet() {
+	if again && x.line.trouble() != nil {
 		x.endLine(false)
 		again = false
 	}
@@ -81,26 +81,36 @@ func replayable(method string) bool {
 	return false
 }
 
-// quiet reports whether the server has neither closed the connection nor spoken out of
-// turn, which would be taken for the next answer. Of what is no socket nobody knows.
-func (l *line) quiet() bool {
+// trouble is why the connection can't be used: the server closed it, or spoke out of
+// turn, which would be taken for the next answer.
+func (l *line) trouble() error {
 	if l.r.Buffered() > 0 {
-		return false
+		return errSpoke
 	}
 	c, ok := l.up.Conn.(syscall.Conn)
 	if !ok {
-		return false
+		return errors.New("the connection is no socket, of which nobody knows what came")
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return false
+		return err
 	}
-	quiet := false
-	err = raw.Control(func(fd uintptr) {
-		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		quiet = errors.Is(err, unix.EAGAIN)
-	})
-	return err == nil && quiet
+	var n int
+	var came error
+	if err := raw.Control(func(fd uintptr) {
+		n, _, came = unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	}); err != nil {
+		return err
+	}
+	switch {
+	case errors.Is(came, unix.EAGAIN):
+		return nil
+	case came != nil:
+		return came
+	case n == 0:
+		return io.EOF
+	}
+	return errSpoke
 }
 
 // byLine sends a request over the line, which it makes if there is none.
@@ -112,9 +122,9 @@ func (x *exchange) byLine(ctx context.Context, req *http.Request) (*http.Respons
 		}
 		x.line = &line{up: conn.(*upstream), target: x.f.target}
 		x.line.r = bufio.NewReaderSize(x.line, answerBuffer)
-		if !x.line.quiet() {
+		if err := x.line.trouble(); err != nil {
 			x.endLine(false)
-			return nil, errSpoke
+			return nil, err
 		}
 	}
 	l := x.line
@@ -164,7 +174,7 @@ func (x *exchange) ask(l *line, req *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		if resp.StatusCode >= http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols {
+		if resp.StatusCode/100 != 1 || resp.StatusCode == http.StatusSwitchingProtocols {
 			return resp, nil
 		}
 		if err := x.interim(resp.StatusCode, map[string][]string(resp.Header)); err != nil {
@@ -181,7 +191,7 @@ func (w *web) endLine(spare bool) {
 		return
 	}
 	w.line = nil
-	if spare && l.idle && w.target != nil && l.quiet() {
+	if spare && l.idle && w.target != nil && l.trouble() == nil {
 		w.ready = l.up
 		return
 	}
@@ -197,7 +207,7 @@ type lineBody struct {
 func (b *lineBody) Read(p []byte) (int, error) {
 	n, err := b.of.Read(p)
 	if err != nil {
-		b.over(err == io.EOF) //nolint:errorlint // a wrapped one is no end
+		b.over(err == io.EOF) // a wrapped one is no end
 	}
 	return n, err
 }

@@ -155,6 +155,10 @@ func TestOneConnection(t *testing.T) {
 			do:  func(int, int, string) string { return text("200 OK", "", "hi") },
 			ask: "GET POST GET", statuses: "200 200 200", proxy: "GET POST+GET", tunnel: "GET+POST+GET",
 		},
+		"a status below all": {
+			do:  func(int, int, string) string { return text("099 Odd", "", "hi") },
+			ask: "GET GET", statuses: "99 99", proxy: "GET+GET",
+		},
 		"an upgrade that nobody asked for": {
 			do:  func(int, int, string) string { return "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n" },
 			ask: "GET", statuses: "502", proxy: "GET",
@@ -186,5 +190,31 @@ func TestOneConnection(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestGoneBeforeAsked: what happened to a connection before the first request goes over
+// it is not taken for something else.
+func TestGoneBeforeAsked(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		serve func(net.Conn)
+		want  string
+	}{
+		"closed": {func(net.Conn) {}, "the server closed the connection"},
+		"spoke":  {func(c net.Conn) { _, _ = io.WriteString(c, "220 ready\r\n"); _, _ = io.Copy(io.Discard, c) }, "the server's answer is no HTTP"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			l.serve(allowedAddr, 80, test.serve)
+			p := l.open(l.session("allowed.test")).dial()
+			for range 50 { // with luck it happens after the request was written
+				resp, body := p.ask("GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\n")
+				if resp.StatusCode != http.StatusBadGateway || !strings.Contains(body, test.want) {
+					t.Fatalf("%s, %q; want %q", resp.Status, body, test.want)
+				}
+			}
+		})
 	}
 }

@@ -22,11 +22,12 @@ type Tool struct {
 	Name, Of string
 	// Allowed says in words how a package may be named.
 	Allowed string
+	// Preset names the hosts that must stand in an allow-list, by their names or by this
+	// one: what they serve is fetched in two steps, and a list that lacks one fails in
+	// the middle. Empty: none must.
+	Preset string
 
-	named *regexp.Regexp
-	// hosts must stand in an allow-list, by these names: what they serve is fetched
-	// in two steps, and a list that lacks one fails in the middle.
-	hosts   []string
+	named   *regexp.Regexp
 	command sandbox.Command // to which the packages are added
 }
 
@@ -46,14 +47,14 @@ var tools = []Tool{
 	{
 		Name: "pip", Of: "Python packages", Allowed: "a name with extras and versions, such as requests, uvicorn[standard]>=0.2 or numpy>=1.2,<2",
 		named:   regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?([<>=!~]+[A-Za-z0-9.*,<>=!~]+)?\z`),
-		hosts:   preset("python"),
+		Preset:  "python",
 		command: sandbox.Command{Argv: []string{"pip", "install", "--user"}, Timeout: Timeout},
 	},
 	{
 		// A slash is a scope's only: the rest would be a repository or a file.
 		Name: "npm", Of: "Node packages", Allowed: "a name with a version, such as express, @types/node or left-pad@^1.3",
 		named:   regexp.MustCompile(`\A(@[A-Za-z0-9][A-Za-z0-9._~-]*/)?[A-Za-z0-9][A-Za-z0-9._~-]*(@[A-Za-z0-9^~<>=*][A-Za-z0-9^~<>=*.+_-]*)?\z`),
-		hosts:   preset("npm"),
+		Preset:  "npm",
 		command: sandbox.Command{Argv: []string{"npm", "install", "--no-audit", "--no-fund"}, Timeout: Timeout},
 	},
 	{
@@ -74,8 +75,8 @@ var tools = []Tool{
 // one between tar and gz.
 var archive = regexp.MustCompile(`(?i)\.(whl|zip|tar|tgz|tbz|txz|tlz|tar.(gz|bz2|xz|lz|lzma))([@\[].*)?\z`)
 
-func preset(name string) []string {
-	hosts, _ := policy.Preset(name)
+func (t *Tool) hosts() []string {
+	hosts, _ := policy.Preset(t.Preset) // none without one
 	return hosts
 }
 
@@ -95,7 +96,7 @@ func Find(name string) (t Tool, ok bool) {
 // does, or complains, as the package manager itself. An error is a *RefusedError.
 func (t *Tool) Command(n sandbox.Network, packages []string) (sandbox.Command, error) {
 	if !t.reaches(n) {
-		text := t.Name + " install requires " + strings.Join(t.hosts, " and ") + " in allowed_hosts"
+		text := t.Name + " install requires " + strings.Join(t.hosts(), " and ") + " in allowed_hosts"
 		return sandbox.Command{}, &RefusedError{text, sandbox.Refuse(errdefs.ErrPermissionDenied, "%s", text)}
 	}
 	if len(packages) > MaxPackages {
@@ -123,14 +124,14 @@ func (t *Tool) reaches(n sandbox.Network) bool {
 		return true
 	}
 	if !n.On() {
-		return len(t.hosts) == 0
+		return t.Preset == ""
 	}
 	listed := slices.Clone(n.Allow)
 	for _, e := range n.Allow {
 		hosts, _ := policy.Preset(e)
 		listed = append(listed, hosts...)
 	}
-	for _, h := range t.hosts {
+	for _, h := range t.hosts() {
 		if !slices.Contains(listed, h) {
 			return false
 		}

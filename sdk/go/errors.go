@@ -162,8 +162,8 @@ func refusal(resp *http.Response, body []byte) *Error {
 	if n, err := strconv.ParseInt(resp.Header.Get("X-First-Offset"), 10, 64); err == nil {
 		e.FirstOffset = n
 	}
-	if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n >= 0 {
-		e.RetryAfter = time.Duration(min(n, int(math.MaxInt64/time.Second))) * time.Second
+	if n, err := strconv.ParseInt(resp.Header.Get("Retry-After"), 10, 64); err == nil && n >= 0 {
+		e.RetryAfter = min(time.Duration(n), math.MaxInt64/time.Second) * time.Second
 	}
 	return e
 }

@@ -125,8 +125,10 @@ func (q *call) again(n int, err error) (wait time.Duration, ok bool) {
 	if n >= attempts || q.body != nil || !errors.As(err, &e) {
 		return 0, false
 	}
-	// A server that counts requests has done nothing for this one.
-	ok = e.Is(ErrRateLimited) || (q.repeatable || q.asks()) && e.Is(ErrUnavailable)
+	// A server that counts requests has done nothing for this one. A quota needs something
+	// else to end.
+	counted := e.Is(ErrRateLimited) && !e.Is(ErrLimitExceeded)
+	ok = counted || (q.repeatable || q.asks()) && e.Is(ErrUnavailable)
 	return max(100*time.Millisecond<<(n-1), e.RetryAfter), ok && e.RetryAfter <= maxRetryWait
 }
 

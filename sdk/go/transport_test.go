@@ -189,6 +189,16 @@ func TestRateLimited(t *testing.T) {
 	}
 }
 
+// TestQuota: a quota needs something else to end, and is told at once.
+func TestQuota(t *testing.T) {
+	for _, code := range []string{"limit_exceeded", "quota_exceeded"} {
+		f := play(t, func(_ int, w http.ResponseWriter, _ *http.Request) { refuse(w, 429, code) })
+		if err := execTrue(within(t), f.Client); !errors.Is(err, agentbox.ErrLimitExceeded) || len(f.requests()) != 1 {
+			t.Errorf("%s: %v after %d requests", code, err, len(f.requests()))
+		}
+	}
+}
+
 // TestOddRetryAfter: the longest time that a server can write is a time, too.
 func TestOddRetryAfter(t *testing.T) {
 	f := play(t, func(_ int, w http.ResponseWriter, _ *http.Request) {

@@ -20,8 +20,8 @@ const (
 // what it guesses. What begins like a hidden text is held back until it is known
 // whether it is one, and that can be seen. So a guess that is good for one byte more
 // is told from the others, each in its turn; of how many lengths there were is how
-// many bytes of the value are known by now, in whichever of its forms. Any number of goroutines may use it. Nil
-// bounds nothing.
+// many bytes of the value are known by now, in whichever of its forms. Any number of
+// goroutines may use it. Nil bounds nothing.
 type Guesses struct {
 	over atomic.Bool
 

@@ -85,3 +85,24 @@ func TestGuessesOfNobody(t *testing.T) {
 		t.Error("it is taken for guessing")
 	}
 }
+
+// TestTooManyWhileHeld: who guessed too much meanwhile does not see what was held back,
+// and what follows is not held for the sake of it.
+func TestTooManyWhileHeld(t *testing.T) {
+	const text = "sk-live-q8w7e6r5t4y3u2i1o0p9"
+	g := NewGuesses()
+	s := hiding(each([]string{text}), g)
+	got := string(s.Next([]byte("it is " + text[:12])))
+	g.over.Store(true)
+	part := []byte(strings.Repeat("x", 1<<10))
+	for range 100 {
+		got += string(s.Next(part))
+	}
+	if n := len(s.held) - s.passed; n != 0 {
+		t.Errorf("%d bytes are held", n)
+	}
+	got += string(s.Rest())
+	if want := "it is sk-" + strings.Repeat("*", 9+100*len(part)); got != want {
+		t.Errorf("%d bytes beginning with %.40q, want %d with %.40q", len(got), got, len(want), want)
+	}
+}

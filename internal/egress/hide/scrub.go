@@ -82,11 +82,15 @@ func (s *Scrubber) room(n int) {
 func (s *Scrubber) take(p []byte) (end int64) {
 	s.room(len(p))
 	from := s.pos + int64(len(s.held))
+	s.held = append(s.held, p...)
 	if s.guesses.TooMany() {
-		s.held = append(s.held, strings.Repeat("*", len(p))...)
+		// Also of what was held back, whose reading ends: it would be held for ever.
+		for i := range s.held {
+			s.held[i] = '*'
+		}
+		s.restart()
 		return from + int64(len(p))
 	}
-	s.held = append(s.held, p...)
 	for i := range s.readings {
 		s.readings[i].next(p, from)
 	}
@@ -118,11 +122,16 @@ func (s *Scrubber) Rest() []byte {
 func (s *Scrubber) release() []byte {
 	all := s.held
 	s.held, s.pos = s.held[:0], 0
+	s.restart()
+	return all
+}
+
+// restart has the readings forget what came.
+func (s *Scrubber) restart() {
 	for i := range s.readings {
 		r := &s.readings[i]
 		r.at, r.escape, r.starred, r.done = 0, r.escape[:0], 0, 0
 	}
-	return all
 }
 
 // whole is a text that is no part of a stream, and so was not cut. There must be

@@ -11,7 +11,7 @@ import (
 
 const (
 	// maxOwner and maxAll bound what searches in use take in memory, in bytes: those of
-	// one owner, which are at least 26 of 8 KiB, and all.
+	// one owner, which are at least 25 of 8 KiB, and all.
 	maxOwner, maxAll = 32 << 20, 128 << 20
 	// perByte, perValue and perSearch are what a search takes at most for each byte of
 	// its values, for each of them, and besides.

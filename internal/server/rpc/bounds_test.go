@@ -28,7 +28,7 @@ import (
 // nor does reflection take more.
 func TestProbesAreSmall(t *testing.T) {
 	w := start(t)
-	for _, protocol := range []string{"gRPC", "gRPC-Web", "Connect", "Connect with JSON", "gzip"} {
+	for _, protocol := range []string{"gRPC", "gRPC-Web", "gRPC-Web text", "Connect", "Connect with JSON", "gzip"} {
 		c := healthv1connect.NewHealthClient(w.rpcs("", protocol))
 		for _, size := range []int{5 << 10, 1 << 20} {
 			_, err := c.Check(t.Context(), &healthv1.HealthCheckRequest{Service: strings.Repeat("x", size)})
@@ -141,7 +141,7 @@ func (w *world) slowly(key string, size uint32) (end func()) {
 // others, and not for ever. Small ones need not.
 func TestLargeAtOnce(t *testing.T) {
 	w := start(t, func(_ *server.Options, p *rpc.Parts) { p.LargeWait = 500 * time.Millisecond })
-	for _, protocol := range []string{"gRPC", "gRPC-Web", "Connect", "gzip"} {
+	for _, protocol := range []string{"gRPC", "gRPC-Web", "gRPC-Web text", "Connect", "gzip"} {
 		t.Run(protocol, func(t *testing.T) {
 			acme, other := w.by(protocol, w.acme), w.by(protocol, w.other)
 			mine, theirs := w.session(acme).GetSessionId(), w.session(other).GetSessionId()

@@ -117,10 +117,16 @@ func TestLargeMessages(t *testing.T) {
 	}
 }
 
-// TestTransfer: any bytes go up and come down, in any pieces.
+// TestTransfer: any bytes go up and come down, in any pieces, by any protocol.
 func TestTransfer(t *testing.T) {
+	for protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) { testTransfer(t, protocol) })
+	}
+}
+
+func testTransfer(t *testing.T, protocol string) {
 	w := start(t)
-	c := w.client(w.acme)
+	c := w.by(protocol, w.acme)
 	id := w.session(c).GetSessionId()
 	data := bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 300_000)
 	upload := func(path string, parts ...[]byte) (*sandboxv1.UploadFileResponse, error) {

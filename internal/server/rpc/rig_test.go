@@ -148,6 +148,7 @@ func (outside) Trust(*sandbox.Sandbox) [][]byte     { return nil }
 // protocols are the ways to speak to the door.
 var protocols = map[string][]connecthttp.Option{
 	"gRPC": {connecthttp.WithGRPC()}, "gRPC-Web": {connecthttp.WithGRPCWeb()}, "Connect": nil, "Connect with JSON": {connecthttp.WithProtoJSON()},
+	"gRPC-Web text": {connecthttp.WithGRPCWeb()},
 }
 
 // rpcs is a client with a key. Only gRPC needs HTTP/2. "gzip" is Connect with packed
@@ -161,6 +162,9 @@ func (w *world) rpcs(key, protocol string) *connect.Client {
 	opts := append([]connecthttp.Option{connecthttp.WithReadMaxBytes(0)}, protocols[protocol]...)
 	if protocol == "gzip" {
 		opts = append(opts, connecthttp.WithSendGzip())
+	}
+	if protocol == "gRPC-Web text" {
+		return connect.NewClient(connecthttp.NewTransport(texted{keyed{t, key}}, w.url, opts...))
 	}
 	return connect.NewClient(connecthttp.NewTransport(keyed{t, key}, w.url, opts...))
 }

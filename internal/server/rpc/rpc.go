@@ -150,16 +150,18 @@ func (rs *routes) Handle(procedure string, h http.Handler) {
 		h = rs.budget.weigh(h)
 	}
 	route := server.Route{
-		Pattern: http.MethodPost + " " + procedure, Handler: h,
-		Stream:  isLong(procedure), // connect bounds each message
-		MaxBody: int64(largest(procedure) + maxFrame),
-		Coded:   true, // connect reads them
+		Pattern: http.MethodPost + " " + procedure, Handler: inText(h),
+		Stream:  isLong(procedure),                       // connect bounds each message
+		MaxBody: textSize(largest(procedure) + maxFrame), // in the longest form
+		Coded:   true,                                    // connect reads them
 		Creates: strings.HasSuffix(procedure, "/CreateSession"),
 		Refuse: func(w http.ResponseWriter, r *http.Request, err error) {
 			maps.Copy(w.Header(), server.ProblemOf(err).GetHeaders())
-			if e := rs.errors.Write(w, r, status(r.Context(), err)); e != nil {
-				server.LogError(r.Context(), e)
-			}
+			inText(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if e := rs.errors.Write(w, r, status(r.Context(), err)); e != nil {
+					server.LogError(r.Context(), e)
+				}
+			})).ServeHTTP(w, r)
 		},
 	}
 	if procedure == healthv1connect.HealthCheckProcedure {

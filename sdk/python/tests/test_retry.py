@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
@@ -216,3 +217,23 @@ def test_b048_no_hidden_deadline() -> None:
     c.version()
     assert [patience(r) for r in server.got] == [None, None, 127, None, 7]
     assert json.loads(server.got[2].content) == {"command": "sleep 75", "timeout": 120}
+
+
+def test_silent_command_whose_stream_breaks_again() -> None:
+    """One whose streams last without an event does go on, however often they break."""
+
+    class Lasting(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            yield b'event: start\nid: 0-0\ndata: {"exec_id": "e"}\n\n'
+            time.sleep(0.3)
+
+    def breaks(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=Lasting())
+
+    def ends(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, text=f"event: exit\ndata: {json.dumps(RESULT)}\n\n")
+
+    script = Script(lambda _: httpx.Response(200, json=SANDBOX), breaks, breaks, breaks, ends)
+    with script.client(reconnect=0.2).get("box").stream("sleep 1") as output:
+        assert output.wait().exit_code == 0
+    assert not script.steps

@@ -12,10 +12,10 @@ import { closed, keyed, open, origin } from "./server.mjs";
 const executablePath = process.env.AGENTBOX_TEST_CHROMIUM ?? "/usr/bin/chromium";
 const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 
-/** The example as one file for browsers. A module of Node in it would be an error. */
-async function bundle() {
+/** The example, or another page, as one file for browsers. A module of Node in it would be an error. */
+async function bundle(page = "examples/browser/page.ts") {
   const { outputFiles, metafile } = await build({
-    entryPoints: ["examples/browser/page.ts"], bundle: true, format: "esm", platform: "browser", write: false, metafile: true, logLevel: "silent",
+    entryPoints: [page], bundle: true, format: "esm", platform: "browser", write: false, metafile: true, logLevel: "silent",
   });
   return { code: outputFiles[0].text, inputs: Object.keys(metafile.inputs) };
 }
@@ -52,25 +52,25 @@ const needed = existsSync(executablePath) ? open.needed : { skip: `it needs Chro
 describe("a page", needed, () => {
   let pages, browser, page;
   before(async () => {
-    const { code } = await bundle();
+    const scripts = { "/page.js": await bundle(), "/grpc-web.js": await bundle("test/grpc-web.page.mjs") };
     pages = createServer((request, response) => {
-      const script = request.url === "/page.js";
+      const script = scripts[request.url];
       response.writeHead(200, { "Content-Type": script ? "text/javascript" : "text/html" });
-      response.end(script ? code : '<!doctype html><script type="module" src="page.js"></script>');
+      response.end(script ? script.code : '<!doctype html><script type="module" src="page.js"></script><script type="module" src="grpc-web.js"></script>');
     });
     const { hostname, port } = new URL(origin);
     await new Promise((resolve) => pages.listen(Number(port), hostname, resolve));
     browser = await chromium.launch({ executablePath, args, timeout: 60_000 });
     page = await browser.newPage();
     await page.goto(origin);
-    await page.waitForFunction(() => "native" in globalThis);
+    await page.waitForFunction(() => "native" in globalThis && "refused" in globalThis);
   });
   after(async () => {
     await browser?.close();
     await new Promise((resolve) => (pages.close(resolve), pages.closeAllConnections()));
   });
 
-  const run = (name, server) => page.evaluate(([name, server]) => globalThis[name](server), [name, server]);
+  const run = (name, ...of) => page.evaluate(([name, of]) => globalThis[name](...of), [name, of]);
   const servers = { "without keys": { url: open.url }, "with a key": { url: keyed.url, apiKey: keyed.key } };
 
   for (const [name, server] of Object.entries(servers)) {
@@ -82,6 +82,16 @@ describe("a page", needed, () => {
 
     test(`the service by connect-web in a browser, ${name}`, async () => {
       assert.deepEqual(await run("service", server), { stdout: "hi\n", listed: true, success: true });
+    });
+
+    for (const format of ["text", "binary"]) {
+      test(`the service by grpc-web in a browser, its ${format} format, ${name}`, async () => {
+        assert.deepEqual(await run("unary", server, format), { stdout: "hello\n", exitCode: 3, success: true, same: true, listed: true, unknown: "5 Session not found" });
+      });
+    }
+
+    test(`a stream by grpc-web in a browser, ${name}`, async () => {
+      assert.deepEqual(await run("stream", server), { came: ["stdout one\n", "stderr two\n", "exit 4"], status: 0 });
     });
 
     test(`the native client in a browser, ${name}`, async () => {
@@ -101,5 +111,6 @@ describe("a page", needed, () => {
   test("a wrong key is told to a page", async () => {
     await assert.rejects(run("native", { url: keyed.url, apiKey: "abx_wrong" }), /Unauthenticated/);
     await assert.rejects(run("sandbox", { url: keyed.url }), /unauthenticated/);
+    assert.match(await run("refused", { url: keyed.url }), /^16 .*API key/);
   });
 });

@@ -49,8 +49,9 @@ def unpack(archive: IO[bytes], into: Path) -> None:
     """Writes the files of a tar into a directory, which is made if it is missing.
 
     Raises ``tarfile.TarError`` for an archive that is none, or that has a name that
-    leads out or through a link, or that Windows, if this is it, takes for another. Links that lead out of the tree, special files, and
-    files with holes, whose size an archive can make up, are left out, which is logged.
+    leads out or through a link, or that Windows, if this is it, takes for another.
+    Links that lead out of the tree, special files, and files with holes, whose size an
+    archive can make up, are left out, which is logged.
     """
     into.mkdir(parents=True, exist_ok=True)
     directories: list[tuple[Path, int]] = []

@@ -90,7 +90,7 @@ class AsyncStream:
 
     async def _run(self) -> AsyncGenerator[StreamEvent, None]:
         reached: str | None = None
-        end = 0.0
+        end, opened = 0.0, time.monotonic()
         while True:
             try:
                 for event in self._ready:
@@ -110,11 +110,13 @@ class AsyncStream:
             if not self._resumable:
                 raise broken
             await self._response.aclose()
-            if self._follow.last_id != reached:  # it did go on meanwhile
-                reached, end = self._follow.last_id, time.monotonic() + self._http.settings.reconnect
+            patience, now = self._http.settings.reconnect, time.monotonic()
+            if self._follow.last_id != reached or now - opened > patience:  # it did go on meanwhile, or had nothing to say
+                reached, end = self._follow.last_id, now + patience
             else:
                 await _aio.sleep(0.2)
             self._response = await self._resume(broken, end)
+            opened = time.monotonic()
             self._source = self._http.read_events(self._response)
 
     async def _resume(self, broken: errors.Unavailable, end: float) -> httpx.Response:

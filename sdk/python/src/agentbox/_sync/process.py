@@ -91,7 +91,7 @@ class Stream:
 
     def _run(self) -> Generator[StreamEvent, None, None]:
         reached: str | None = None
-        end = 0.0
+        end, opened = 0.0, time.monotonic()
         while True:
             try:
                 for event in self._ready:
@@ -111,11 +111,13 @@ class Stream:
             if not self._resumable:
                 raise broken
             self._response.close()
-            if self._follow.last_id != reached:  # it did go on meanwhile
-                reached, end = self._follow.last_id, time.monotonic() + self._http.settings.reconnect
+            patience, now = self._http.settings.reconnect, time.monotonic()
+            if self._follow.last_id != reached or now - opened > patience:  # it did go on meanwhile, or had nothing to say
+                reached, end = self._follow.last_id, now + patience
             else:
                 _blocking.sleep(0.2)
             self._response = self._resume(broken, end)
+            opened = time.monotonic()
             self._source = self._http.read_events(self._response)
 
     def _resume(self, broken: errors.Unavailable, end: float) -> httpx.Response:
