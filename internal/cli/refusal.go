@@ -65,12 +65,15 @@ func advice(e *apiError, path string) string {
 	case e.Code != "not_found":
 		return ""
 	}
+	if rest, ok := strings.CutPrefix(e.Text, "there is no session "); ok {
+		name, _, _ := strings.Cut(strings.NewReplacer(";", " ", ",", " ").Replace(rest), " ")
+		return fmt.Sprintf("\n(agentbox sessions create %s %s begins it)", box, name)
+	}
 	for beginning, command := range map[string]string{
-		"there is no exec ":    "agentbox execs " + box,
-		"there is no session ": "agentbox sessions ls " + box,
-		"Volume not found":     "agentbox volume ls",
-		"Key not found":        "agentbox key ls",
-		"Secret not found":     "agentbox secret ls",
+		"there is no exec ": "agentbox execs " + box,
+		"Volume not found":  "agentbox volume ls",
+		"Key not found":     "agentbox key ls",
+		"Secret not found":  "agentbox secret ls",
 	} {
 		if strings.HasPrefix(e.Text, beginning) {
 			return "\n(" + command + " lists them)"

@@ -64,7 +64,12 @@ func (r *remote) events(ctx context.Context, q request, f func(event) (done bool
 		return err
 	}
 	defer resp.Body.Close()
-	return readEvents(resp.Body, f)
+	err = readEvents(resp.Body, f)
+	var said *apiError
+	if errors.As(err, &said) {
+		said.Text += advice(said, q.path)
+	}
+	return err
 }
 
 // eventsAgain does so at a server that went away and may come back.

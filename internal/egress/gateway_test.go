@@ -145,6 +145,7 @@ func (c *stuck) Close() error              { return c.wait() }
 // TestGatewayDoesNotWait: a guest that holds its connections holds up neither the
 // end of its sandbox nor the daemon's, and the server's end is closed at once.
 func TestGatewayDoesNotWait(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	l := newLab(t)
 	gone := make(chan struct{})
 	l.serve(allowedAddr, 2222, func(c net.Conn) {

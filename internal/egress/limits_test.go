@@ -129,6 +129,7 @@ func TestNET26_Flood(t *testing.T) {
 
 // TestNET26_SlowBodies: a body that drips is cut, one that flows slowly is not.
 func TestNET26_SlowBodies(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	l := newLab(t)
 	l.timeout.Body = 2 * time.Second
 	l.web(allowedAddr, 80, site(t))
@@ -164,6 +165,7 @@ func TestNET26_SlowBodies(t *testing.T) {
 
 // TestTimeouts: what stands still ends, at whatever stage it is.
 func TestTimeouts(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	l := newLab(t)
 	l.timeout = egress.Timeouts{Head: 2 * time.Second, KeepAlive: 2 * time.Second, Idle: 4 * time.Second}
 	l.serve(allowedAddr, 2222, echo)
@@ -225,6 +227,7 @@ func TestByteLimit(t *testing.T) {
 
 // TestBandwidth: all connections share it.
 func TestBandwidth(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	l := newLab(t)
 	l.web(allowedAddr, 80, site(t))
 	s := l.sessionOf(egress.SessionOptions{Sandbox: "s1", Policy: l.policy("allowed.test"), Limits: egress.Limits{BytesPerSecond: 1 << 20}})

@@ -75,6 +75,7 @@ func TestTooMany(t *testing.T) {
 // TestRefusalsAreSlowedDown, and nothing else is: of what is not allowed, and of
 // what is not there.
 func TestRefusalsAreSlowedDown(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	const atOnce, perSecond = 1000, 100
 	l := newLab(t)
 	l.web(allowedAddr, 80, ok("allowed"))

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"agentbox/internal/image/oci"
+	"agentbox/internal/sandbox"
 
 	"github.com/containerd/errdefs"
 )
@@ -85,6 +86,18 @@ var validName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile
 func checkName(name string) error {
 	if !validName().MatchString(name) {
 		return fmt.Errorf("invalid image name %.150q: letters, digits, '.', '_' and '-' are allowed: %w", name, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// CheckReference reports what neither an image made here nor one of a registry can be
+// called, as a [*sandbox.InvalidError] of the field image.
+func CheckReference(name string) error {
+	if validName().MatchString(name) {
+		return nil
+	}
+	if _, err := oci.ParseRef(name); err != nil {
+		return &sandbox.InvalidError{Field: "image", Value: sandbox.Clip(name, 128), Allowed: "a name that agentbox images ls lists, or [REGISTRY/]REPOSITORY[:TAG][@sha256:DIGEST] of at most 200 bytes, the repository in lower case"}
 	}
 	return nil
 }

@@ -147,6 +147,7 @@ func TestRequests(t *testing.T) {
 		"on_idle":      {{OnIdle: "sleep"}},
 		"name":         {{Name: "-rf"}, {Name: "../x"}, {Name: "a b"}, {Name: "."}, {Name: "a\n"}, {Name: "ü"}, {Name: strings.Repeat("a", 129)}},
 		"id":           {{Aliases: []sandbox.Alias{{Kind: "session"}}}},
+		"image":        {{Image: "a b"}, {Image: "Upper/case"}, {Image: "../x"}, {Image: strings.Repeat("a/", 150) + "a"}},
 		"workdir":      {{Workdir: "relative"}, {Workdir: "/\x00"}},
 		"env":          {{Env: []string{"no value"}}, {Env: []string{"=x"}}, {Env: []string{"A=\x00"}}, {Env: many}, {Env: []string{"A=" + strings.Repeat("x", 200_000)}}},
 		"labels":       {{Labels: map[string]string{"": "x"}}, {Labels: map[string]string{"k": strings.Repeat("x", 2000)}}, {Labels: map[string]string{"k": "\xff"}}},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"agentbox/internal/image"
 	"agentbox/internal/live"
 	"agentbox/internal/ports"
 	"agentbox/internal/sandbox"
@@ -196,6 +197,9 @@ func (m *Manager) plan(r sandbox.CreateRequest) (plan, error) {
 	}
 	p.Request = live.Request{Image: cmp.Or(r.Image, m.policy.DefaultImage), User: r.User, Workdir: r.Workdir, Env: r.Env}
 	p.ApplyAlias()
+	if err := image.CheckReference(p.Image); err != nil {
+		return p, err
+	}
 	if p.Limits, p.Require, err = m.policy.limits(r.Limits, r.Defaults); err != nil {
 		return p, err
 	}

@@ -141,7 +141,7 @@ func begin(ctx context.Context, a Agent, name, made string) error {
 func find(ctx context.Context, a Agent, name string) (client.ExecInfo, error) {
 	info, err := a.WaitExec(ctx, ExecID(name), time.Nanosecond, false)
 	if errdefs.IsNotFound(err) || err == nil && info.Result.Outcome != sandbox.Running {
-		return info, sandbox.Refuse(errdefs.ErrNotFound, "there is no session %s", name)
+		return info, sandbox.Refuse(errdefs.ErrNotFound, "there is no session %s%s", name, others(ctx, a))
 	}
 	if err != nil {
 		return info, fmt.Errorf("find session %s: %w", name, err)
@@ -149,19 +149,43 @@ func find(ctx context.Context, a Agent, name string) (client.ExecInfo, error) {
 	return info, nil
 }
 
+// others tells which sessions there are, for who asked for one that there is not.
+func others(ctx context.Context, a Agent) string {
+	all, err := list(ctx, a)
+	if err != nil {
+		return "" // the rest stands without it
+	}
+	const most = 10
+	var names []string
+	for _, s := range all {
+		if sandbox.CheckID("name", s.Name) == nil { // the sandbox says what it runs
+			names = append(names, s.Name)
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return ", nor any other"
+	case len(names) > most:
+		return fmt.Sprintf("; there are %s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return "; there are " + strings.Join(names, ", ")
+}
+
 // List returns the sessions of a sandbox, oldest first.
-func (e *Engine) List(ctx context.Context, a Agent) ([]Session, error) {
+func (e *Engine) List(ctx context.Context, a Agent) ([]Session, error) { return list(ctx, a) }
+
+func list(ctx context.Context, a Agent) ([]Session, error) {
 	all, err := a.Execs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list sessions: %w", err)
 	}
-	var list []Session
+	var sessions []Session
 	for i := range all {
 		if name, _, ok := namesOf(&all[i]); ok && all[i].Result.Outcome == sandbox.Running {
-			list = append(list, Session{name, all[i].ID, all[i].Started})
+			sessions = append(sessions, Session{name, all[i].ID, all[i].Started})
 		}
 	}
-	return list, nil
+	return sessions, nil
 }
 
 // namesOf is the name of the session that a command is the shell of, and what it was

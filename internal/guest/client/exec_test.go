@@ -127,6 +127,7 @@ func TestInteractive(t *testing.T) {
 // TestDetachBehindInput: a command that takes no input does not hold up who leaves
 // it.
 func TestDetachBehindInput(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := newGuest(t).connect(nil, nil)
 	p, err := s.Start(ctx(t), "h", sandbox.Command{Argv: []string{"hang"}, Stdin: true, OnDisconnect: sandbox.Keep}, client.Output{})
 	if err != nil {

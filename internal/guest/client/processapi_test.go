@@ -251,6 +251,7 @@ func TestProcessAPIGivesWay(t *testing.T) {
 // TestProcessAPIBoundsConnections: those that say nothing are as many as it bears, and
 // keep nobody out for longer than they may be silent; the host does not notice them.
 func TestProcessAPIBoundsConnections(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	l, _, s := newAPI(t, apiOn, ownPorts{})
 	for range 300 {
 		c := l.dial(t, "tcp", apiAt)

@@ -87,7 +87,7 @@ func (u *users) lookup(s string) (identity, error) {
 	} else {
 		n, err := parseID(name)
 		if err != nil {
-			return identity{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no user %q", name)
+			return identity{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no user %q in its /etc/passwd", name)
 		}
 		id.uid = n
 	}
@@ -98,7 +98,7 @@ func (u *users) lookup(s string) (identity, error) {
 		case e != nil:
 			id.gid = e.id
 		case err != nil:
-			return identity{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no group %q", groupName)
+			return identity{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no group %q in its /etc/group", groupName)
 		default:
 			id.gid = n
 		}

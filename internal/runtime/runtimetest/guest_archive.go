@@ -4,9 +4,12 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"slices"
 	"strings"
@@ -119,23 +122,10 @@ func testArchiveSkips(g *guest) {
 
 // testArchiveBomb: FS-08. What a small upload expands to ends at the limit.
 func testArchiveBomb(g *guest) {
-	bomb := func(content int64) io.Reader {
-		r, w := io.Pipe()
-		go func() {
-			z := gzip.NewWriter(w)
-			t := tar.NewWriter(z)
-			err := t.WriteHeader(&tar.Header{Name: "bomb", Typeflag: tar.TypeReg, Mode: 0o644, Size: content})
-			if err == nil {
-				_, err = io.CopyN(t, zeroReader{}, content)
-			}
-			w.CloseWithError(errors.Join(err, t.Close(), z.Close()))
-		}()
-		g.Cleanup(func() { r.Close() })
-		return r
-	}
-	err := g.s.PutArchive(g.ctx, "/tmp", bomb(256<<20), client.UnpackOptions{Format: client.TarGz, MaxBytes: 1 << 20})
+	bomb := gzipBomb(256)
+	err := g.s.PutArchive(g.ctx, "/tmp", bytes.NewReader(bomb), client.UnpackOptions{Format: client.TarGz, MaxBytes: 1 << 20})
 	g.want("256 MiB where 1 may be", err, errdefs.IsResourceExhausted)
-	err = g.s.PutArchive(g.ctx, "/tmp", bomb(256<<20), client.UnpackOptions{Format: client.TarGz})
+	err = g.s.PutArchive(g.ctx, "/tmp", bytes.NewReader(bomb), client.UnpackOptions{Format: client.TarGz})
 	g.want("256 MiB on a disk of 64", err, errdefs.IsResourceExhausted)
 	if _, err := g.s.Stat(g.ctx, "/tmp/bomb", client.StatOptions{}); !errdefs.IsNotFound(err) {
 		g.Errorf("a part of the bomb stayed: %v", err)
@@ -146,9 +136,36 @@ func testArchiveBomb(g *guest) {
 	g.want("a sparse entry", err, errdefs.IsInvalidArgument)
 }
 
-type zeroReader struct{}
-
-func (zeroReader) Read(p []byte) (int, error) {
-	clear(p)
-	return len(p), nil
+// gzipBomb is an archive of one file, mib MiB of zeros. One of them is compressed,
+// and stands there mib times: to compress them all takes most of a minute where races
+// are looked for.
+func gzipBomb(mib int) []byte {
+	zeros := make([]byte, 1<<20)
+	end := zeros[:1024]
+	var head, b bytes.Buffer
+	_ = tar.NewWriter(&head).WriteHeader(&tar.Header{Name: "bomb", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(mib) << 20}) // to memory
+	b.WriteString("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff")
+	z, _ := flate.NewWriter(&b, flate.BestSpeed) // the level is one
+	part := func(content []byte) []byte {
+		before := b.Len()
+		_, _ = z.Write(content) // a buffer takes all
+		_ = z.Flush()
+		return b.Bytes()[before:]
+	}
+	part(head.Bytes())
+	part(zeros)
+	again := bytes.Clone(part(zeros)) // has none but zeros before it, as the next one
+	sum := crc32.NewIEEE()
+	sum.Write(head.Bytes())
+	for i := range mib {
+		sum.Write(zeros)
+		if i >= 2 {
+			b.Write(again)
+		}
+	}
+	part(end)
+	_ = z.Close()
+	sum.Write(end)
+	trailer := binary.LittleEndian.AppendUint32(nil, sum.Sum32())
+	return append(b.Bytes(), binary.LittleEndian.AppendUint32(trailer, uint32(head.Len()+mib<<20+len(end)))...)
 }

@@ -62,7 +62,19 @@ func TestSessions(t *testing.T) {
 	} {
 		w.problem(w.user, c.method, p+c.path, c.body, c.status, c.code)
 	}
+	missing := func(want string) {
+		t.Helper()
+		if got := w.problem(w.user, "POST", p+"/execute", `{"session":"dev.2","command":"true"}`, 404, server.CodeNotFound); got.Detail != want {
+			t.Errorf("of a session that is not there: %q, want %q", got.Detail, want)
+		}
+	}
+	missing("there is no session dev.2, nor any other")
 	w.in("POST", box+"/sessions", `{"name":"dev"}`, 201)
+	missing("there is no session dev.2; there are dev")
+	for i := range 11 {
+		w.in("POST", box+"/sessions", fmt.Sprintf(`{"name":"s%d"}`, i), 201)
+	}
+	missing("there is no session dev.2; there are dev, s0, s1, s2, s3, s4, s5, s6, s7, s8 and 2 more")
 	w.problem(w.user, "POST", p+"/sessions", `{"name":"dev"}`, 409, server.CodeAlreadyExists)
 }
 

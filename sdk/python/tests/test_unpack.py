@@ -148,3 +148,13 @@ def test_odd_values(tree: Path) -> None:
         tar.addfile(info)
     unpack(io.BytesIO(out.getvalue()), tree)
     assert (tree / "late").exists()
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE])
+def test_headers_are_bounded(tree: Path, kind: bytes) -> None:
+    info = tarfile.TarInfo("x")
+    info.type, info.size = kind, 1 << 30
+    sent = io.BytesIO(info.tobuf(tarfile.GNU_FORMAT) + b"a" * (4 << 20))
+    with pytest.raises(tarfile.TarError, match="a header of 1073741824 bytes"):
+        unpack(sent, tree)
+    assert sent.tell() <= 1 << 20, "it is not read"

@@ -214,12 +214,12 @@ func (u users) lookup(s string) (cred, error) {
 	name, group, hasGroup := strings.Cut(s, ":")
 	who, ok := u.one(name)
 	if !ok {
-		return cred{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no user %q", name)
+		return cred{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no user %q in its /etc/passwd", name)
 	}
 	if hasGroup {
 		g, ok := u.one(group)
 		if !ok {
-			return cred{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no group %q", group)
+			return cred{}, guest.Errorf(errdefs.ErrNotFound, "the sandbox has no group %q in its /etc/group", group)
 		}
 		who.gid = g.uid // a group has the number of the user of its name
 	}

@@ -27,6 +27,24 @@ DEVICES = {"CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$", *(f"{port}{n}" for p
 SUPERSCRIPTS = str.maketrans("\u00b9\u00b2\u00b3", "123")  # which it takes for these digits
 
 
+#: How long a header that only tells of the next may be, in bytes: tarfile reads it
+#: whole. No path is a tenth of it.
+MAX_HEADER = 64 << 10
+#: Those are a name that is long, a link's, and the attributes of POSIX.
+EXTRA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+
+
+class _Entry(tarfile.TarInfo):
+    """An entry whose headers are bounded."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str | None, errors: str) -> _Entry:
+        entry = super().frombuf(buf, encoding, errors)
+        if entry.type in EXTRA and entry.size > MAX_HEADER:
+            raise tarfile.TarError(f"the archive has a header of {entry.size} bytes, at most {MAX_HEADER} are allowed")
+        return entry
+
+
 def unpack(archive: IO[bytes], into: Path) -> None:
     """Writes the files of a tar into a directory, which is made if it is missing.
 
@@ -38,7 +56,7 @@ def unpack(archive: IO[bytes], into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
     directories: list[tuple[Path, int]] = []
     links: list[tuple[Path, str]] = []
-    with tarfile.open(fileobj=archive, mode="r|") as tar:
+    with tarfile.open(fileobj=archive, mode="r|", tarinfo=_Entry) as tar:
         for entry in tar:
             if "\0" in entry.name + entry.linkname:
                 raise tarfile.TarError(f"the archive has a name that is none: {entry.name!r}")
