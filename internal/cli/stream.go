@@ -2,13 +2,10 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
-	"agentbox/internal/guest"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/local"
 	"agentbox/internal/sandbox"
@@ -51,7 +48,7 @@ func (r *runner) exec(ctx context.Context, sb *local.Sandbox, cmd sandbox.Comman
 	return res, r.explainUser(err)
 }
 
-// explainUser tells where the user came from that the sandbox does not have.
+// explainUser tells where the user or group came from that the sandbox does not have.
 func (r *runner) explainUser(err error) error {
 	switch {
 	case !errdefs.IsNotFound(err):
@@ -59,16 +56,8 @@ func (r *runner) explainUser(err error) error {
 	case r.flags.user == "":
 		return fmt.Errorf("%w: it is the image's, --user names another", err)
 	}
-	var said *guest.Error
-	why := err.Error()
-	if errors.As(err, &said) { // without what was being done
-		why = said.Error()
-		if _, rest, ok := strings.Cut(why, ": "); ok && strings.HasPrefix(why, "start ") {
-			why = rest
-		}
-	}
 	bad := &sandbox.InvalidError{Field: "user", Value: r.flags.user, Allowed: "a name that the image knows, or a number, optionally with :group"}
-	return fmt.Errorf("%w: %s\n(agentbox run %s -- cat /etc/passwd /etc/group shows the names that there are)", bad, why, r.image)
+	return fmt.Errorf("%w\n(agentbox run %s -- cat /etc/passwd /etc/group shows the names that there are)", bad, r.image)
 }
 
 // termEnv passes the kind of terminal on, so that colours and keys are right.
