@@ -322,6 +322,7 @@ func TestEvents(t *testing.T) {
 func FuzzEvents(f *testing.F) {
 	f.Add([]byte("id: 1-0\nevent: stdout\ndata: {\"data_base64\":\"aGk=\"}\n\nevent: exit\ndata: {\"exit_code\":3}\n\n"))
 	f.Add([]byte("event: error\ndata: {\"detail\":[1],\"code\":{}}\n\n"))
+	f.Add([]byte("event: error\ndata: {}\n\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		a := &App{Stdout: io.Discard, Stderr: io.Discard}
 		fo := &following{output: output{app: a}}

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,7 +109,7 @@ func eventError(data []byte) error {
 	if err := json.Unmarshal(data, &p); err != nil {
 		return fmt.Errorf("read an event of the server: %w", err)
 	}
-	return &apiError{Code: p.Code, Text: p.Detail}
+	return &apiError{Code: p.Code, Text: cmp.Or(p.Detail, "the server ended the stream of events without a reason")}
 }
 
 // goesOn reports whether what a stream told of may go on without it: the server
