@@ -199,7 +199,7 @@ func TestUnknownUserOfTheImage(t *testing.T) {
 	dir := ownDir(t)
 	loadInto(t, dir, "bare:latest", imageOf(t, v1.Config{User: "nosuch", Cmd: []string{"/prog"}}, tree(t, map[string][]byte{"prog": inside(t)})))
 	out := Run(t, dir, "", "run", "bare")
-	if out.Code != 125 || !strings.Contains(out.Stderr, `no user "nosuch": it is the image's, --user names another`) {
+	if out.Code != 125 || !strings.Contains(out.Stderr, `no user "nosuch" in its /etc/passwd: it is the image's, --user names another`) {
 		t.Errorf("%+v", out)
 	}
 	if out := Run(t, dir, "", "run", "--user", "7", "bare"); out.Code != 0 || !strings.Contains(out.Stdout, "user 7:0\n") {

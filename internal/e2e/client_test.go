@@ -110,7 +110,7 @@ func TestServerTerminalEnds(t *testing.T) {
 		}
 	}
 	m := OpenTerminal(t, d.Dir, "exec", "-it", "dev", "--", "sh")
-	m.Expect("Sandbox not found")
+	m.Expect(`sandbox "dev" is not there any more (destroyed)`)
 	if code := m.Code(); code != 125 {
 		t.Errorf("in a sandbox that is gone: %d %q", code, m.Screen())
 	}

@@ -117,7 +117,7 @@ func TestVolumeOutlivesSandboxes(t *testing.T) {
 	}
 	d.NoneMounted()
 	next := d.box(`{"volumes":[{"name":"data","path":"/srv/old","read_only":true}]}`)
-	if res := d.sh(next.ID, "cat /srv/old/f; touch /srv/old/g || echo refused"); !strings.HasPrefix(res.Output, "kept\n") || !strings.HasSuffix(res.Output, "refused\n") {
+	if res := d.sh(next.ID, "cat /srv/old/f; touch /srv/old/g 2>&1 || echo refused"); !strings.HasPrefix(res.Output, "kept\n") || !strings.HasSuffix(res.Output, "refused\n") {
 		t.Errorf("the next one: %+v", res)
 	}
 	if code := d.Do(d.Key, "DELETE", "/volumes/data", "", nil); code != http.StatusConflict {

@@ -38,7 +38,7 @@ class _Entry(tarfile.TarInfo):
     """An entry whose headers are bounded."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str | None, errors: str) -> _Entry:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Entry:
         entry = super().frombuf(buf, encoding, errors)
         if entry.type in EXTRA and entry.size > MAX_HEADER:
             raise tarfile.TarError(f"the archive has a header of {entry.size} bytes, at most {MAX_HEADER} are allowed")
