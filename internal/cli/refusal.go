@@ -65,8 +65,10 @@ func advice(e *apiError, path string) string {
 	case e.Code != "not_found":
 		return ""
 	}
-	if rest, ok := strings.CutPrefix(e.Text, "there is no session "); ok {
-		name, _, _ := strings.Cut(strings.NewReplacer(";", " ", ",", " ").Replace(rest), " ")
+	if name, ok := strings.CutPrefix(e.Text, "there is no session "); ok {
+		if end := strings.IndexAny(name, ",;"); end >= 0 { // behind it are the others
+			name = name[:end]
+		}
 		return fmt.Sprintf("\n(agentbox sessions create %s %s begins it)", box, name)
 	}
 	for beginning, command := range map[string]string{

@@ -48,7 +48,7 @@ func (r *runner) exec(ctx context.Context, sb *local.Sandbox, cmd sandbox.Comman
 	return res, r.explainUser(err)
 }
 
-// explainUser tells where the user or group came from that the sandbox does not have.
+// explainUser tells where the user came from that the sandbox does not have.
 func (r *runner) explainUser(err error) error {
 	switch {
 	case !errdefs.IsNotFound(err):
@@ -57,7 +57,7 @@ func (r *runner) explainUser(err error) error {
 		return fmt.Errorf("%w: it is the image's, --user names another", err)
 	}
 	bad := &sandbox.InvalidError{Field: "user", Value: r.flags.user, Allowed: "a name that the image knows, or a number, optionally with :group"}
-	return fmt.Errorf("%w\n(agentbox run %s -- cat /etc/passwd /etc/group shows the names that there are)", bad, r.image)
+	return fmt.Errorf("%w: %w\n(agentbox run %s -- cat /etc/passwd /etc/group shows the names that there are)", bad, err, r.image)
 }
 
 // termEnv passes the kind of terminal on, so that colours and keys are right.
