@@ -26,6 +26,7 @@ type kernel struct {
 	youngDirs map[string]bool // made a moment ago
 	absent    []string        // files that this kernel was built without
 	log       []string
+	open      int // files that stay open
 }
 
 type kdir struct {
@@ -81,6 +82,34 @@ func (k *kernel) Read(name string) (string, error) {
 		return "", err
 	}
 	return d.files[f], nil
+}
+
+// Open implements tree.
+func (k *kernel) Open(name string) (file, error) {
+	if _, _, err := k.at(name); err != nil {
+		return nil, err
+	}
+	k.open++
+	return &kfile{k, name}, nil
+}
+
+// kfile is a file of a kernel that is open. It has an end with the group.
+type kfile struct {
+	k    *kernel
+	name string
+}
+
+func (f *kfile) ReadAt(p []byte, off int64) (int, error) {
+	s, err := f.k.Read(f.name)
+	if err != nil {
+		return 0, &fs.PathError{Op: "read", Path: f.name, Err: unix.ENODEV}
+	}
+	return strings.NewReader(s).ReadAt(p, off)
+}
+
+func (f *kfile) Close() error {
+	f.k.open--
+	return nil
 }
 
 func (k *kernel) Write(name, value string) error {

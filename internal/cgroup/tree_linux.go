@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -19,6 +20,8 @@ import (
 type tree interface {
 	// Read returns a file's content, bounded.
 	Read(name string) (string, error)
+	// Open opens a file that is read again and again, each time from its beginning.
+	Open(name string) (file, error)
 	// Write writes value to an existing file by one system call.
 	Write(name, value string) error
 	Mkdir(name string) error
@@ -39,14 +42,19 @@ type tree interface {
 	PID() int
 }
 
+// file is one that stays open.
+type file interface {
+	io.ReaderAt
+	io.Closer
+}
+
 // maxRead bounds what is read of one file: the longest is cgroup.procs with
 // 11 bytes per process.
 const maxRead = 4 << 20
 
 type osTree struct{}
 
-// Read does not go through os.File, which takes twice as many system calls: a counter is
-// read before each command.
+// Read does not go through os.File, which takes twice as many system calls.
 func (osTree) Read(name string) (string, error) {
 	fd, err := openRetry(name, unix.O_RDONLY|unix.O_CLOEXEC)
 	if err != nil {
@@ -68,6 +76,8 @@ func (osTree) Read(name string) (string, error) {
 	}
 	return string(all), nil
 }
+
+func (osTree) Open(name string) (file, error) { return os.Open(name) }
 
 // Write does not go through os.File: the kernel takes one write as one order,
 // and a thread that moves itself must not be parked in the poller.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,7 +36,7 @@ func scopeOf(ctx context.Context) *scope {
 
 // chain is what every request goes through before its route is looked for.
 func (s *Server) chain() http.Handler {
-	return withRequestID(s.observe(secure(s.cors(s.router))))
+	return roomy(withRequestID(s.observe(secure(s.cors(s.router)))))
 }
 
 // observe bounds, counts and logs a request, and survives its handler.
@@ -47,6 +48,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		a := newAnswer(w, s.opts.WriteTimeout, s.metrics)
 		defer a.done()
 		sc.body = boundBody(w, r, s.opts.BodyTimeout, s.metrics)
+		defer sc.body.leave()
 		done := s.flight.begin(r)
 		defer done()
 		defer a.extend() // for what the server still sends on its own
@@ -126,9 +128,14 @@ func (s *scope) failure() error {
 }
 
 // secure sets the headers that keep browsers from reading more into an answer
-// than it says. Pages set a policy of their own.
+// than it says. Pages set a policy of their own. gRPC itself is no browser's, and its
+// clients would take them for metadata.
 func secure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if IsGRPC(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
@@ -138,6 +145,12 @@ func secure(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
 	})
+}
+
+// IsGRPC reports whether a request is of gRPC itself, which browsers can't speak.
+func IsGRPC(r *http.Request) bool {
+	kind := r.Header.Get("Content-Type")
+	return r.ProtoMajor > 1 && strings.HasPrefix(kind, "application/grpc") && !strings.HasPrefix(kind, "application/grpc-web")
 }
 
 // corsHeaders are what pages of allowed origins may send and see.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
@@ -16,9 +17,11 @@ import (
 	"connectrpc.com/connect/v2/connecthttp"
 	"connectrpc.com/connect/v2/connectproto"
 	"connectrpc.com/grpcreflect/v2"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"agentbox/internal/auth"
 	"agentbox/internal/gen/health/v1/healthv1connect"
+	sandboxv1 "agentbox/internal/gen/sandbox/v1"
 	"agentbox/internal/gen/sandbox/v1/sandboxv1connect"
 	"agentbox/internal/guest/client"
 	"agentbox/internal/manager"
@@ -119,6 +122,23 @@ func isSession(procedure string) bool {
 	return strings.HasPrefix(procedure, "/"+sandboxv1connect.SandboxServiceName+"/")
 }
 
+// answersOnce reports whether a procedure of sessions answers with one message.
+func answersOnce(procedure string) bool {
+	m := sandboxv1.File_sandbox_v1_sandbox_proto.Services().Get(0).Methods().ByName(protoreflect.Name(path.Base(procedure)))
+	return m != nil && !m.IsStreamingServer() // nil: the path that refuses unknown ones
+}
+
+// inOne lets gRPC's answer of one message go out with its end. connect flushes it after the
+// message, and each part that HTTP/2 sends costs both ends the way through their goroutines.
+func inOne(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if server.IsGRPC(r) {
+			w = struct{ http.ResponseWriter }{w}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 func bounds(spec connect.Spec) []connecthttp.Option {
 	return []connecthttp.Option{connecthttp.WithReadMaxBytes(largest(spec.Procedure))}
 }
@@ -147,6 +167,9 @@ type routes struct {
 // Handle implements connecthttp.ServeMux.
 func (rs *routes) Handle(procedure string, h http.Handler) {
 	if isSession(procedure) {
+		if answersOnce(procedure) {
+			h = inOne(h)
+		}
 		h = rs.budget.weigh(h)
 	}
 	route := server.Route{
