@@ -77,6 +77,12 @@ type daemon struct {
 // would take twice what the limits of outputs promise.
 const gcPercent = 50
 
+// processors is how many of n CPUs run the daemon's code at a time, unless GOMAXPROCS
+// says: the others are the sandboxes', whose work it waits for. With all of them Go wakes
+// another CPU for each goroutine that becomes ready, and whoever wakes one waits for that:
+// on two CPUs a command took 0.3 ms longer and a request through the proxy 0.1 ms.
+func processors(n int) int { return max(1, n/2) }
+
 // Serve runs a daemon until ctx is done.
 func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err error) {
 	if err := armFailpoints(hooks.Log); err != nil {
@@ -84,6 +90,9 @@ func Serve(ctx context.Context, cfg *config.Config, hooks cli.DaemonHooks) (err 
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		goruntime.GOMAXPROCS(processors(goruntime.GOMAXPROCS(0)))
 	}
 	d := &daemon{cfg: cfg, hooks: hooks, meter: telemetry.New()}
 	defer func() { err = errors.Join(err, d.close()) }()
