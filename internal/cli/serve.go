@@ -104,7 +104,16 @@ are destroyed. Settings come from a file, variables and flags: docs/CONFIG.md.`,
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			defer context.AfterFunc(ctx, func() { tellSystemd(daemon.SdNotifyStopping) })()
+			told := make(chan struct{})
+			silence := context.AfterFunc(ctx, func() {
+				defer close(told)
+				tellSystemd(daemon.SdNotifyStopping)
+			})
+			defer func() {
+				if !silence() {
+					<-told // a server with nothing to end is faster than that
+				}
+			}()
 			return a.serve(ctx, loaded)
 		},
 	}
