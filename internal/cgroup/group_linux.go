@@ -26,8 +26,9 @@ type Group struct {
 	layout layout
 	dirs   map[string]string // controller → directory
 
-	mu   sync.Mutex
-	ooms file // where they are counted; nil: it is not open
+	mu     sync.Mutex
+	ooms   file // where they are counted; nil: it is not open
+	closed bool // nothing is kept open any more
 }
 
 // ID is the name that the group was created with.
@@ -164,7 +165,7 @@ func (g *Group) OOMKills() int64 { return g.layout.ooms(g.readKept) }
 const maxCounters = 4 << 10
 
 // readKept is read for the one file that is read before each command. It stays open
-// until Remove: to open it takes five times as long as to read it.
+// until Close or Remove: to open it takes five times as long as to read it.
 func (g *Group) readKept(controller, file string) string {
 	dir := g.dirs[controller]
 	if dir == "" {
@@ -172,6 +173,9 @@ func (g *Group) readKept(controller, file string) string {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.closed {
+		return g.read(controller, file)
+	}
 	if g.ooms == nil {
 		f, err := g.tree.Open(path.Join(dir, file))
 		if err != nil {
@@ -187,10 +191,12 @@ func (g *Group) readKept(controller, file string) string {
 	return string(b[:n])
 }
 
-// letGo closes what is open.
-func (g *Group) letGo() error {
+// Close lets go of what this process holds of the group, which lives on. It can
+// still be used.
+func (g *Group) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.closed = true
 	if g.ooms == nil {
 		return nil
 	}
@@ -315,7 +321,7 @@ func (g *Group) killEach(all []int) error {
 // it, and then the directories above it that are empty. A group that is not
 // there is success.
 func (g *Group) Remove() error {
-	errs := []error{g.letGo()}
+	errs := []error{g.Close()}
 	for _, dir := range g.distinct() {
 		errs = append(errs, retry("remove cgroup "+dir, func() (bool, error) {
 			err := g.tree.Rmdir(dir)

@@ -33,3 +33,30 @@ func TestKillsAreCountedAnew(t *testing.T) {
 		}
 	}
 }
+
+// TestClosedGroupKeepsNothing: a group that was closed or removed still counts, and
+// keeps no file open for it.
+func TestClosedGroupKeepsNothing(t *testing.T) {
+	for name, end := range map[string]func(*Group) error{"closed": (*Group).Close, "removed": (*Group).Remove} {
+		k := newKernel(0, "/system.slice", "/system.slice")
+		g, err := detect(k).Create("box", Limits{Memory: 1 << 20, Pids: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := g.Dirs()[0]
+		k.dirs[dir].files["memory.events"] = "oom_kill 2\n"
+		if got := g.OOMKills(); got != 2 || k.open != 1 {
+			t.Fatalf("%d kills, with %d files open", got, k.open)
+		}
+		if err := end(g); err != nil || k.open != 0 {
+			t.Errorf("%s: %v, %d files are open", name, err, k.open)
+		}
+		want := int64(2)
+		if k.dirs[dir] == nil {
+			want = 0
+		}
+		if got := g.OOMKills(); got != want || k.open != 0 {
+			t.Errorf("%s: %d kills, with %d files open", name, got, k.open)
+		}
+	}
+}

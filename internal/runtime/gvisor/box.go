@@ -150,4 +150,7 @@ func (b *box) letGo() {
 		b.proc.close()
 		b.proc = nil
 	}
+	if b.group != nil {
+		_ = b.group.Close() // a file that was only read
+	}
 }
