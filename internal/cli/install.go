@@ -44,7 +44,7 @@ manager's own.`,
 			if err := r.callWith(ctx, q, &answer); err != nil {
 				return a.orInterrupted(ctx, err)
 			}
-			return a.installed(r, answer, asJSON)
+			return a.installed(r, args[0], answer, asJSON)
 		},
 	}
 	cmd.Flags().StringVar(&with, "with", "pip", "the package `MANAGER`: pip, npm, or apt, which runs as root")
@@ -52,8 +52,8 @@ manager's own.`,
 	return cmd
 }
 
-// installed shows what came of an installation.
-func (a *App) installed(r *remote, answer json.RawMessage, asJSON bool) error {
+// installed shows what came of an installation in the sandbox box.
+func (a *App) installed(r *remote, box string, answer json.RawMessage, asJSON bool) error {
 	var e struct {
 		execEnd
 		Stdout, Stderr string
@@ -73,5 +73,10 @@ func (a *App) installed(r *remote, answer json.RawMessage, asJSON bool) error {
 	if _, err := io.WriteString(a.Stderr, e.Stderr); err != nil {
 		return err
 	}
-	return a.ended(&e.execEnd)
+	err := a.ended(&e.execEnd)
+	if err != nil {
+		// Package managers seldom show what the way out answered.
+		fmt.Fprintf(a.Stderr, "agentbox: what it reached and what it could not, and why: agentbox egress log %s\n", box)
+	}
+	return err
 }

@@ -55,6 +55,9 @@ func TestAPI06_Packages(t *testing.T) {
 	if a := install("net", "pip"); a.Code != http.StatusOK || json.Unmarshal([]byte(a.Text), &r) != nil || r.ExitCode == 0 || !strings.Contains(r.Output, "at least one requirement") {
 		t.Errorf("nothing to install: %v", a)
 	}
+	if o := d.Run("install", "net", "agentbox-has-no-such-package"); o.Code != 1 || !strings.Contains(o.Stderr, "agentbox egress log net\n") {
+		t.Errorf("what can't be installed: %+v", o)
+	}
 	if o := d.Run("install", "net", "-r"); o.Code != 125 {
 		t.Errorf("by the command line: %+v", o)
 	}

@@ -119,7 +119,7 @@ func noImage(err error) error {
 	case errdefs.IsNotFound(err):
 		return sandbox.Refuse(errdefs.ErrNotFound, "Image not found")
 	case errdefs.IsFailedPrecondition(err):
-		return sandbox.Refuse(errdefs.ErrFailedPrecondition, "the image is used by a sandbox")
+		return sandbox.Refuse(errdefs.ErrFailedPrecondition, "the image is used by a sandbox; the list of sandboxes names the image of each")
 	}
 	return err
 }
