@@ -32,6 +32,8 @@ type terminal struct {
 
 	mu sync.Mutex
 	ws *websocket.Conn // nil: the server is away
+
+	sizing sync.Mutex // keeps sizes in their order
 }
 
 // ctrlC is what a raw terminal makes of Ctrl-C.
@@ -272,6 +274,8 @@ func makeRaw(in *os.File) (raw bool, restore func()) {
 
 // resize tells the command how large the terminal is.
 func (t *terminal) resize(ctx context.Context) {
+	t.sizing.Lock()
+	defer t.sizing.Unlock()
 	ws := t.conn()
 	cols, rows := terminalSize(t.app.Stdin)
 	if ws == nil || cols == 0 {

@@ -177,3 +177,35 @@ func TestTerminal(t *testing.T) {
 		}
 	}
 }
+
+// TestSizeTakenBack: a program that sets the size that it has read before the new one came,
+// as readline does, does not undo it; one that sets another has it.
+func TestSizeTakenBack(t *testing.T) {
+	s := dial(t)
+	tries := 0
+	after := func(set string) string {
+		tries++
+		var out bytes.Buffer
+		p, err := s.Start(soon(t), fmt.Sprintf("tty-%d", tries), sandbox.Command{Shell: "read x; stty " + set + "; sleep 0.5; stty size", TTY: true, Cols: 90, Rows: 20}, client.Output{Stdout: &out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Resize(120, 33); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(p.Stdin(), "x\n")
+		if r, err := p.Wait(soon(t)); err != nil || r.ExitCode != 0 {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+		lines := strings.Fields(out.String())
+		return strings.Join(lines[len(lines)-2:], " ")
+	}
+	if got := after("cols 91 rows 21"); got != "21 91" {
+		t.Errorf("the size that the program set has become %s", got)
+	}
+	for after("cols 90 rows 20") != "33 120" {
+		if tries > 20 { // on a busy machine stty comes too late now and then
+			t.Fatal("the size before stays")
+		}
+	}
+}

@@ -30,9 +30,10 @@ type process struct {
 	pumps  []*pump
 	theirs []int // descriptors that only the command needs
 
-	mu   sync.Mutex
-	over bool // the first process was reaped: its pid may be another's
-	eof  sync.Once
+	mu    sync.Mutex
+	over  bool // the first process was reaped: its pid may be another's
+	sized int  // how often the terminal was given a size
+	eof   sync.Once
 }
 
 // openFiles makes standard input, output and error of the command and returns
@@ -168,13 +169,36 @@ func (i *input) Close() (err error) {
 
 const eot = 4 // control-D
 
-// Resize sets the size of the terminal.
+// Resize sets the size of the terminal, and again if it is soon the one before.
 func (p *process) Resize(cols, rows uint16) error {
 	if p.tty == nil {
 		return nil
 	}
-	return setSize(p.tty, cols, rows)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, err := sizeOf(p.tty)
+	if err != nil {
+		return err
+	}
+	if err := setSize(p.tty, cols, rows); err != nil {
+		return err
+	}
+	p.sized++
+	this := p.sized
+	time.AfterFunc(sizeStays, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if now, err := sizeOf(p.tty); err == nil && now == before && p.sized == this {
+			_ = setSize(p.tty, cols, rows) // a terminal that is gone has no size
+		}
+	})
+	return nil
 }
+
+// sizeStays is when a new size is looked at again. Readline, with which bash reads its
+// lines, reads the size before each prompt and sets what it has read: it takes back one
+// that comes in between.
+const sizeStays = 200 * time.Millisecond
 
 // Signal sends a signal.
 func (p *process) Signal(sig int, tree bool) error {

@@ -46,19 +46,34 @@ func openTerminal(cols, rows uint16, id identity) (master *os.File, slave int, e
 }
 
 func setSize(tty *os.File, cols, rows uint16) error {
+	return onTerminal(tty, "resize", func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: cols, Row: rows})
+	})
+}
+
+func sizeOf(tty *os.File) (size unix.Winsize, err error) {
+	err = onTerminal(tty, "measure", func(fd int) error {
+		s, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
+		if err == nil {
+			size = *s
+		}
+		return err
+	})
+	return size, err
+}
+
+// onTerminal calls f with the descriptor, which stays open meanwhile.
+func onTerminal(tty *os.File, what string, f func(fd int) error) error {
 	raw, err := tty.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("resize the terminal: %w", err)
+		return fmt.Errorf("%s the terminal: %w", what, err)
 	}
-	var set error
-	err = raw.Control(func(fd uintptr) {
-		set = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: cols, Row: rows})
-	})
-	if err == nil {
-		err = set
+	var failed error
+	if err = raw.Control(func(fd uintptr) { failed = f(int(fd)) }); err == nil {
+		err = failed
 	}
 	if err != nil {
-		return fmt.Errorf("resize the terminal: %w", err)
+		return fmt.Errorf("%s the terminal: %w", what, err)
 	}
 	return nil
 }
