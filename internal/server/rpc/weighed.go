@@ -50,7 +50,7 @@ func (b *budget) weigh(next http.Handler) http.Handler {
 		defer c.end()
 		ctx := context.WithValue(r.Context(), callKey{}, c)
 		kind := kindOf(r.Header)
-		s := scale{held: c.held, ctx: ctx, answer: w, packed: r.Header.Get("Content-Encoding") != "", grpc: r.ProtoMajor == 2 && strings.HasPrefix(kind, "application/grpc")}
+		s := scale{held: c.held, ctx: ctx, answer: w, packed: r.Header.Get("Content-Encoding") != "", grpc: isGRPC(r)}
 		r = r.WithContext(ctx)
 		if isPlain(kind) {
 			r.Body = &plain{ReadCloser: r.Body, scale: s, length: r.ContentLength}
