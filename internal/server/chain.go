@@ -147,12 +147,13 @@ func secure(next http.Handler) http.Handler {
 	})
 }
 
-// ForNoBrowser takes the headers for browsers out of an answer in a protocol that none
-// speaks, whose clients would take them for data.
+// ForNoBrowser takes the headers for browsers and their caches out of an answer in a
+// protocol that none speaks, whose clients would take them for data.
 func ForNoBrowser(h http.Header) {
 	for _, b := range browserHeaders {
 		h.Del(b[0])
 	}
+	h.Del("Vary")
 }
 
 // corsHeaders are what pages of allowed origins may send and see.

@@ -266,7 +266,7 @@ func TestGRPCHasNoBrowser(t *testing.T) {
 			}
 			resp.Body.Close()
 			transport.CloseIdleConnections()
-			for _, name := range []string{"X-Content-Type-Options", "Content-Security-Policy", "Cache-Control"} {
+			for _, name := range []string{"X-Content-Type-Options", "Content-Security-Policy", "Cache-Control", "Vary"} {
 				if got := resp.Header.Get(name); (got != "") != c.has {
 					t.Errorf("%s as %q by %s with the key %q: %s is %q", c.path, c.kind, resp.Proto, key, name, got)
 				}
