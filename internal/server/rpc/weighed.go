@@ -78,7 +78,7 @@ func kindOf(h http.Header) string {
 // isPlain reports whether a body is one message and nothing else, as Connect's unary calls
 // have it.
 func isPlain(kind string) bool {
-	return !strings.HasPrefix(kind, "application/grpc") && !strings.HasPrefix(kind, "application/connect+")
+	return !strings.HasPrefix(kind, grpcKind) && !strings.HasPrefix(kind, "application/connect+")
 }
 
 // scale weighs the messages of one call.
