@@ -1,8 +1,11 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"testing"
+	"time"
 )
 
 // TestKillsAreCountedAnew: the file of kills that stays open tells what the kernel counts
@@ -58,5 +61,19 @@ func TestClosedGroupKeepsNothing(t *testing.T) {
 		if got := g.OOMKills(); got != want || k.open != 0 {
 			t.Errorf("%s: %d kills, with %d files open", name, got, k.open)
 		}
+	}
+}
+
+// TestKeptFileWakesNobody: the runtime does not wait for events of a file that stays open,
+// which sandboxes cause. A file that it waits for can have a deadline.
+func TestKeptFileWakesNobody(t *testing.T) {
+	const polled = "/proc/self/mounts" // tells of changes as control groups' files do, and is on every host
+	f, err := osTree{}.Open(polled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.(*os.File).SetReadDeadline(time.Time{}); !errors.Is(err, os.ErrNoDeadline) {
+		t.Errorf("a deadline for %s: %v, want %v", polled, err, os.ErrNoDeadline)
 	}
 }

@@ -77,7 +77,15 @@ func (osTree) Read(name string) (string, error) {
 	return string(all), nil
 }
 
-func (osTree) Open(name string) (file, error) { return os.Open(name) }
+// Open keeps the file from the runtime's poller, in which os.Open would put it: the kernel
+// wakes that each time a counter in the file moves, as sandboxes can have it do all the time.
+func (osTree) Open(name string) (file, error) {
+	fd, err := openRetry(name, unix.O_RDONLY|unix.O_CLOEXEC)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
 
 // Write does not go through os.File: the kernel takes one write as one order,
 // and a thread that moves itself must not be parked in the poller.

@@ -16,6 +16,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +124,28 @@ func TestServeAsUnit(t *testing.T) {
 	d.Stop()
 	hears("STOPPING=1")
 	d.Start()
+}
+
+// TestServeProcessors: the server leaves half of the CPUs to sandboxes, or runs on as many as
+// GOMAXPROCS says.
+func TestServeProcessors(t *testing.T) {
+	t.Parallel()
+	half := max(1, runtime.NumCPU()/2)
+	for set, most := range map[string]int{"": half, strconv.Itoa(half + 2): half + 2} {
+		d := &Daemon{t: t, Dir: DataDir(t), logs: &lockedBuffer{}, adjust: func(cmd *exec.Cmd) {
+			cmd.Env = append(cmd.Env, "GOMAXPROCS="+set)
+		}}
+		d.forTest(t)
+		var got int
+		for line := range strings.Lines(d.local("/metrics")) {
+			if n, ok := strings.CutPrefix(line, "go_sched_gomaxprocs_threads "); ok {
+				got, _ = strconv.Atoi(strings.TrimSpace(n))
+			}
+		}
+		if got < 1 || got > most || set != "" && got != most { // a quota may leave it fewer, but not what it was told
+			t.Errorf("told %q it runs on %d CPUs, want %d", set, got, most)
+		}
+	}
 }
 
 // TestServeBesideUnit: what a unit started has the variable of its journal, too; a

@@ -29,9 +29,11 @@ type body struct {
 	useless atomic.Bool  // nothing takes it any more
 	metrics *Metrics
 
-	mu    sync.Mutex
 	timer *time.Timer // keeps the deadline with HTTP/2; nil: the connection does
-	left  bool        // the handler has ended
+
+	mu    sync.Mutex // guards the fields below, and rolling and until for the timer
+	waits bool       // a read waits for the sender
+	left  bool       // the handler has ended
 }
 
 // boundBody gives a request with a body a deadline for all of it.
@@ -118,6 +120,8 @@ const slack = 8
 
 // extend gives the sender the timeout from now on.
 func (b *body) extend() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	now := time.Now()
 	if b.until.Sub(now) >= b.timeout {
 		return
@@ -132,13 +136,22 @@ func (b *body) extend() {
 
 // late ends reading when a deadline has passed. With HTTP/2 to set a deadline wakes the
 // goroutine that serves the connection, on another processor: measured at a twentieth of
-// what a command costs beside the sandbox's work.
+// what a command costs beside the sandbox's work. It would also pass while nothing is read,
+// which is not the sender's silence: with HTTP/1.1, too, the next read has a new one.
 func (b *body) late() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.left {
-		b.interrupt()
+	if b.left || b.rolling && (!b.waits || time.Until(b.until) > 0) {
+		return
 	}
+	b.interrupt()
+}
+
+// await tells late whether a read waits.
+func (b *body) await(waits bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waits = waits
 }
 
 // leave is called when the handler has ended: with HTTP/2 nothing may be set any more, and
@@ -156,6 +169,8 @@ func (b *body) leave() {
 func (b *body) Read(p []byte) (int, error) {
 	if b.rolling && !b.ended.Load() {
 		b.extend()
+		b.await(true)
+		defer b.await(false)
 	}
 	if err := b.over(); err != nil {
 		return 0, err
@@ -201,7 +216,9 @@ func (route *Route) maxBody() int64 {
 func (route *Route) bound(ctx context.Context, w http.ResponseWriter, r *http.Request) (done func()) {
 	done = func() {}
 	if b, ok := r.Body.(*body); ok {
+		b.mu.Lock()
 		b.rolling = route.Stream
+		b.mu.Unlock()
 		done = b.endWith(ctx)
 	}
 	if !route.Stream && r.Body != nil {

@@ -91,46 +91,6 @@ func TestSlowSenders(t *testing.T) {
 	}
 }
 
-// TestSlowSenderHTTP2 stops in the middle of a body; others on the connection go
-// on.
-func TestSlowSenderHTTP2(t *testing.T) {
-	w := start(t, auth.Policy{NoAuth: true}, server.Options{BodyTimeout: time.Second}, server.Route{Pattern: "POST /json", Handler: echo}, server.Route{Pattern: "POST /stream", Stream: true, Handler: echo})
-	tr := &http.Transport{Protocols: new(http.Protocols)}
-	tr.Protocols.SetUnencryptedHTTP2(true)
-	defer tr.CloseIdleConnections()
-	c := &http.Client{Transport: tr, Timeout: patience}
-	for _, path := range []string{"/json", "/stream"} {
-		body, sender := io.Pipe()
-		go func() { _, _ = sender.Write([]byte("begun")) }()
-		resp, answer := w.with(c, "POST", w.url+path, body)
-		problem(t, resp, answer, 408, server.CodeTimeout)
-		body.Close()
-		if resp, _ := w.with(c, "GET", w.url+"/health", nil); resp.StatusCode != 200 {
-			t.Errorf("afterwards: %d", resp.StatusCode)
-		}
-	}
-}
-
-// TestDeadlineEndsWithItsHandler: with HTTP/2 a body's time may be over when its handler
-// has ended, read or not.
-func TestDeadlineEndsWithItsHandler(t *testing.T) {
-	const timeout = 50 * time.Millisecond
-	w := start(t, auth.Policy{NoAuth: true}, server.Options{BodyTimeout: timeout}, server.Route{Pattern: "POST /json", Handler: echo}, server.Route{Pattern: "POST /ignores", Handler: text("x")})
-	tr := &http.Transport{Protocols: new(http.Protocols)}
-	tr.Protocols.SetUnencryptedHTTP2(true)
-	defer tr.CloseIdleConnections()
-	c := &http.Client{Transport: tr, Timeout: patience}
-	for _, path := range []string{"/json", "/ignores"} {
-		if resp, answer := w.with(c, "POST", w.url+path, strings.NewReader("all")); resp.StatusCode != 200 {
-			t.Errorf("%s: %d, %s", path, resp.StatusCode, answer)
-		}
-	}
-	time.Sleep(2 * timeout)
-	if resp, _ := w.with(c, "GET", w.url+"/health", nil); resp.StatusCode != 200 {
-		t.Errorf("afterwards: %d", resp.StatusCode)
-	}
-}
-
 // TestHijack hands the connection over without the deadlines of requests.
 func TestHijack(t *testing.T) {
 	const timeout = time.Second

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -127,30 +126,34 @@ func (s *scope) failure() error {
 	return s.err
 }
 
-// secure sets the headers that keep browsers from reading more into an answer
-// than it says. Pages set a policy of their own. gRPC itself is no browser's, and its
-// clients would take them for metadata.
+// browserHeaders keep browsers from reading more into an answer than it says.
+var browserHeaders = [...][2]string{
+	{"X-Content-Type-Options", "nosniff"},
+	{"Referrer-Policy", "no-referrer"},
+	{"X-Frame-Options", "DENY"},
+	{"Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox"},
+	{"Cross-Origin-Resource-Policy", "same-origin"},
+	{"Cache-Control", "no-store"},
+}
+
+// secure gives every answer the headers for browsers. Pages set a policy of their own.
 func secure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if IsGRPC(r) {
-			next.ServeHTTP(w, r)
-			return
-		}
 		h := w.Header()
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		h.Set("Cache-Control", "no-store")
+		for _, b := range browserHeaders {
+			h.Set(b[0], b[1])
+		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// IsGRPC reports whether a request is of gRPC itself, which browsers can't speak.
-func IsGRPC(r *http.Request) bool {
-	kind := r.Header.Get("Content-Type")
-	return r.ProtoMajor > 1 && strings.HasPrefix(kind, "application/grpc") && !strings.HasPrefix(kind, "application/grpc-web")
+// ForNoBrowser takes the headers for browsers and their caches out of an answer in a
+// protocol that none speaks, whose clients would take them for data.
+func ForNoBrowser(h http.Header) {
+	for _, b := range browserHeaders {
+		h.Del(b[0])
+	}
+	h.Del("Vary")
 }
 
 // corsHeaders are what pages of allowed origins may send and see.

@@ -248,33 +248,3 @@ func TestLEAK10_Errors(t *testing.T) {
 		})
 	}
 }
-
-// TestGRPCHasNoBrowser: answers to gRPC itself have no headers for browsers, which its
-// clients would take for metadata; whatever a page can send has them.
-func TestGRPCHasNoBrowser(t *testing.T) {
-	w := start(t, auth.Policy{NoAuth: true}, server.Options{}, server.Route{Pattern: "POST /rpc", Handler: echo})
-	two := &http.Transport{Protocols: new(http.Protocols)}
-	two.Protocols.SetUnencryptedHTTP2(true)
-	defer two.CloseIdleConnections()
-	for _, c := range []struct {
-		kind string
-		via  *http.Transport
-		want string
-	}{
-		{"application/grpc", two, ""},
-		{"application/grpc+proto", two, ""},
-		{"application/grpc-web", two, "nosniff"},
-		{"application/grpc-web-text", two, "nosniff"},
-		{"application/grpc", nil, "nosniff"}, // with HTTP/1.1 it is nobody's
-		{"application/json", two, "nosniff"},
-		{"", two, "nosniff"},
-	} {
-		client := http.DefaultClient
-		if c.via != nil {
-			client = &http.Client{Transport: c.via, Timeout: patience}
-		}
-		if resp, _ := w.with(client, "POST", w.url+"/rpc", strings.NewReader("x"), "Content-Type", c.kind); resp.Header.Get("X-Content-Type-Options") != c.want {
-			t.Errorf("%q by %s: %v", c.kind, resp.Proto, resp.Header)
-		}
-	}
-}

@@ -227,6 +227,54 @@ func TestC8Preflight(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
+// TestGRPCHasNoBrowser: answers to gRPC itself, refusals too, have no headers for browsers,
+// which its clients would take for metadata. Whatever a page can read has them, however it
+// is asked for.
+func TestGRPCHasNoBrowser(t *testing.T) {
+	w := start(t)
+	const call, rest = sandboxv1connect.SandboxServiceListSessionsProcedure, "/health"
+	for _, c := range []struct {
+		path, kind string
+		two, has   bool // HTTP/2; headers for browsers
+	}{
+		{call, "application/grpc", true, false},
+		{call, "application/grpc+proto", true, false},
+		{call, "Application/gRPC", true, false},
+		{healthv1connect.HealthCheckProcedure, "application/grpc", true, false},
+		{call, "application/grpc", false, true}, // which is no gRPC
+		{call, "application/grpc-web", true, true},
+		{call, "application/grpc-Web+proto", true, true},
+		{call, "application/grpc-web-text", true, true},
+		{call, "application/grpcx", true, true},
+		{call, "application/proto", true, true},
+		{call, "application/json", true, true},
+		{rest, "application/grpc", true, true},
+		{rest + "/none", "application/grpc", true, true},
+	} {
+		for _, key := range []string{w.acme, ""} {
+			transport := &http.Transport{Protocols: new(http.Protocols)}
+			transport.Protocols.SetUnencryptedHTTP2(c.two)
+			transport.Protocols.SetHTTP1(!c.two)
+			r, err := http.NewRequest("POST", w.url+c.path, strings.NewReader(""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", c.kind)
+			resp, err := keyed{transport, key}.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			transport.CloseIdleConnections()
+			for _, name := range []string{"X-Content-Type-Options", "Content-Security-Policy", "Cache-Control", "Vary"} {
+				if got := resp.Header.Get(name); (got != "") != c.has {
+					t.Errorf("%s as %q by %s with the key %q: %s is %q", c.path, c.kind, resp.Proto, key, name, got)
+				}
+			}
+		}
+	}
+}
+
 // TestNoBombs: a message that grows over the limit when it is unpacked is refused.
 func TestNoBombs(t *testing.T) {
 	w := start(t)

@@ -132,8 +132,27 @@ func answersOnce(procedure string) bool {
 // message, and each part that HTTP/2 sends costs both ends the way through their goroutines.
 func inOne(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if server.IsGRPC(r) {
+		if isGRPC(r) {
 			w = struct{ http.ResponseWriter }{w}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// isGRPC reports whether a request is of gRPC itself, not of gRPC-Web: of its type, and with
+// HTTP/2, which its trailers need.
+func isGRPC(r *http.Request) bool {
+	_, ok := codecOf(kindOf(r.Header), grpcKind)
+	return ok && r.ProtoMajor > 1
+}
+
+// inForm gives gRPC's answers no headers for browsers, which its clients read as metadata,
+// and gRPC-Web its text form.
+func inForm(next http.Handler) http.Handler {
+	next = inText(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isGRPC(r) {
+			server.ForNoBrowser(w.Header())
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -173,14 +192,14 @@ func (rs *routes) Handle(procedure string, h http.Handler) {
 		h = rs.budget.weigh(h)
 	}
 	route := server.Route{
-		Pattern: http.MethodPost + " " + procedure, Handler: inText(h),
+		Pattern: http.MethodPost + " " + procedure, Handler: inForm(h),
 		Stream:  isLong(procedure),                       // connect bounds each message
 		MaxBody: textSize(largest(procedure) + maxFrame), // in the longest form
 		Coded:   true,                                    // connect reads them
 		Creates: strings.HasSuffix(procedure, "/CreateSession"),
 		Refuse: func(w http.ResponseWriter, r *http.Request, err error) {
 			maps.Copy(w.Header(), server.ProblemOf(err).GetHeaders())
-			inText(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			inForm(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if e := rs.errors.Write(w, r, status(r.Context(), err)); e != nil {
 					server.LogError(r.Context(), e)
 				}

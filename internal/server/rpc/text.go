@@ -16,15 +16,16 @@ import (
 // gRPC-Web's text form is its binary one in base64, for clients that can read nothing
 // else of an answer that goes on. connect has the binary one only.
 
-// Types of gRPC-Web, which a codec may follow: "+proto", "+json".
+// Types of gRPC and gRPC-Web, which a codec may follow: "+proto", "+json".
 const (
+	grpcKind = "application/grpc"
 	webKind  = "application/grpc-web"
 	textKind = "application/grpc-web-text"
 )
 
-// codecOf is what follows a type of gRPC-Web; false if it is none.
-func codecOf(kind, web string) (codec string, ok bool) {
-	codec, ok = strings.CutPrefix(kind, web)
+// codecOf is what follows one of those types; false if a body's kind is another.
+func codecOf(kind, of string) (codec string, ok bool) {
+	codec, ok = strings.CutPrefix(kind, of)
 	return codec, ok && (codec == "" || codec[0] == '+')
 }
 

@@ -50,7 +50,7 @@ func (b *budget) weigh(next http.Handler) http.Handler {
 		defer c.end()
 		ctx := context.WithValue(r.Context(), callKey{}, c)
 		kind := kindOf(r.Header)
-		s := scale{held: c.held, ctx: ctx, answer: w, packed: r.Header.Get("Content-Encoding") != "", grpc: r.ProtoMajor == 2 && strings.HasPrefix(kind, "application/grpc")}
+		s := scale{held: c.held, ctx: ctx, answer: w, packed: r.Header.Get("Content-Encoding") != "", grpc: isGRPC(r)}
 		r = r.WithContext(ctx)
 		if isPlain(kind) {
 			r.Body = &plain{ReadCloser: r.Body, scale: s, length: r.ContentLength}
@@ -78,7 +78,7 @@ func kindOf(h http.Header) string {
 // isPlain reports whether a body is one message and nothing else, as Connect's unary calls
 // have it.
 func isPlain(kind string) bool {
-	return !strings.HasPrefix(kind, "application/grpc") && !strings.HasPrefix(kind, "application/connect+")
+	return !strings.HasPrefix(kind, grpcKind) && !strings.HasPrefix(kind, "application/connect+")
 }
 
 // scale weighs the messages of one call.
