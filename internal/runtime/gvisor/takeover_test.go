@@ -2,12 +2,15 @@ package gvisor_test
 
 import (
 	_ "embed"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"agentbox/internal/guest/client"
+	"agentbox/internal/runtime"
 	"agentbox/internal/sandbox"
 )
 
@@ -222,4 +225,31 @@ func TestQuiesceEndsSessions(t *testing.T) {
 		b.ok(b.s.Quiesce(b.ctx))
 		b.connect()
 	}
+}
+
+// A back end that is closed leaves its sandboxes running, and has none of their files open.
+func TestCloseKeepsNoFile(t *testing.T) {
+	b := newBox(t)
+	open := func() (files []string) {
+		all, err := filepath.Glob("/proc/self/fd/*")
+		b.ok(err)
+		for _, fd := range all {
+			if to, err := os.Readlink(fd); err == nil && strings.Contains(to, b.spec.ID) {
+				files = append(files, to)
+			}
+		}
+		return files
+	}
+	reader, _ := runtime.As[runtime.OOMReader](b.rt)
+	if n, err := reader.OOMKills(b.ctx, b.spec.ID); n != 0 || err != nil {
+		t.Errorf("%d kills, %v", n, err)
+	}
+	b.s.Close()
+	b.ok(b.rt.Close())
+	if files := open(); len(files) != 0 {
+		t.Errorf("open are %q", files)
+	}
+	b.open()
+	b.connect()
+	b.sh("true")
 }
