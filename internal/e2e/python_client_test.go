@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The Python package, sdk/python. It is built from a clean copy of the checkout and
@@ -154,6 +156,7 @@ func pythonWheels(t *testing.T, project string) string {
 	sum := sha256.Sum256(append(text, version...))
 	name := "python-" + hex.EncodeToString(sum[:6])
 	made := filepath.Join(base, "agentbox-test", name)
+	defer alone(t, made+".lock")() // other tests make it, too
 	if _, err := os.Stat(filepath.Join(made, "complete")); err == nil {
 		return made
 	}
@@ -180,6 +183,22 @@ func pythonWheels(t *testing.T, project string) string {
 		t.Fatal(err)
 	}
 	return made
+}
+
+// alone waits for its turn among all who name the same file, in other processes, too.
+func alone(t *testing.T, path string) (done func()) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = f.Close() }
 }
 
 // installPython builds the package and installs it in an empty environment, without
