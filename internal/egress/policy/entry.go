@@ -38,8 +38,9 @@ func parseEntry(s string) (entry, error) {
 	}
 	methods, rest, ok := strings.Cut(s, " ")
 	if !ok {
-		if _, host, ok := strings.Cut(s, "://"); ok {
-			return entry{}, fmt.Errorf("a host is written as %.64q, some of its requests as %q", strings.TrimRight(host, "/"), "GET "+s)
+		if _, rest, ok := strings.Cut(s, "://"); ok {
+			host, _, _ := strings.Cut(rest, "/")
+			return entry{}, fmt.Errorf("a host is written as %.64q, some of its requests as %q", host, "GET "+s)
 		}
 		if strings.Contains(s, "/") {
 			return parseRange(s)

@@ -32,9 +32,9 @@ func Compile(s Spec) (*Policy, error) {
 	case s.Mode != None && s.Mode != Allowlist && s.Mode != Full:
 		return nil, &sandbox.InvalidError{Field: "network.mode", Value: fmt.Sprintf("%.64s", s.Mode), Allowed: "none, allowlist or full"}
 	case s.Mode != Allowlist && len(s.Allow) > 0:
-		return nil, &sandbox.InvalidError{Field: "network.allow", Value: fmt.Sprint(len(s.Allow)), Allowed: "no entries with the mode " + string(s.Mode)}
+		return nil, &sandbox.InvalidError{Field: "network.allow", Value: fmt.Sprintf("%.64s", s.Allow[0]), Allowed: "no entries with the mode " + string(s.Mode)}
 	case s.Mode == None && len(s.Intercept) > 0:
-		return nil, &sandbox.InvalidError{Field: "network.intercept", Value: fmt.Sprint(len(s.Intercept)), Allowed: "no entries with the mode none"}
+		return nil, &sandbox.InvalidError{Field: "network.intercept", Value: fmt.Sprintf("%.64s", s.Intercept[0]), Allowed: "no entries with the mode none"}
 	}
 	p, err := compile("network.allow", s.Mode, s.Allow, hosts+requestForm)
 	if err == nil && len(s.Intercept) > 0 {

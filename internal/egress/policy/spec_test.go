@@ -92,12 +92,28 @@ func TestB132_Entries(t *testing.T) {
 	}
 }
 
+// TestURLEntry: who writes a URL is told what to write in its place, and that is taken.
+func TestURLEntry(t *testing.T) {
+	for url, host := range map[string]string{
+		"https://a.test": "a.test", "https://a.test/": "a.test", "https://a.test/simple/x": "a.test", "http://a.test:8080/y": "a.test:8080",
+	} {
+		_, err := policy.Compile(policy.Spec{Allow: []string{url}})
+		if want := fmt.Sprintf("a host is written as %q, some of its requests as %q", host, "GET "+url); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v has no %s", url, err, want)
+		}
+		compile(t, host, "GET "+url)
+	}
+}
+
 func TestModesOfSpecs(t *testing.T) {
 	_, err := policy.Compile(policy.Spec{Mode: "open"})
 	invalid(t, err, "network.mode")
 	for _, mode := range []policy.Mode{policy.None, policy.Full} {
 		_, err := policy.Compile(policy.Spec{Mode: mode, Allow: []string{"a.test"}})
 		invalid(t, err, "network.allow")
+		if want := `"a.test": allowed is no entries with the mode ` + string(mode); !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v has no %s", err, want)
+		}
 	}
 	p, err := policy.Compile(policy.Spec{Allow: []string{"a.test"}})
 	if err != nil || p.Mode() != policy.Allowlist {
