@@ -2,7 +2,6 @@ package egress
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -188,7 +187,7 @@ func (g *Gateway) Requests(uid string) []sandbox.NetworkRequest {
 // Dismiss takes a request off the list. NotFound: it is not there.
 func (g *Gateway) Dismiss(uid, request string) error {
 	if w := g.way(uid); w == nil || !w.session.Dismiss(request) {
-		return fmt.Errorf("request %q: %w", clip(request), errdefs.ErrNotFound)
+		return sandbox.Refuse(errdefs.ErrNotFound, "there is no undecided request %.32q", request)
 	}
 	return nil
 }

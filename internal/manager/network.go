@@ -342,7 +342,7 @@ func (m *Manager) allowRequested(ctx context.Context, b *box, request string) er
 		all := m.opts.Egress.Requests(b.uid())
 		i := slices.IndexFunc(all, func(r sandbox.NetworkRequest) bool { return r.ID == request })
 		if i < 0 {
-			return n, fmt.Errorf("request %.32q: %w", request, errdefs.ErrNotFound)
+			return n, sandbox.Refuse(errdefs.ErrNotFound, "there is no undecided request %.32q", request)
 		}
 		host := all[i].Host
 		if !strings.Contains(host, ".") && !strings.Contains(host, ":") {

@@ -147,7 +147,7 @@ func classify(ctx huma.Context, err error) (*FieldError, *server.Problem) {
 	if text, ok := strings.CutPrefix(e.Message, "invalid value: "); ok { // a parameter whose type reads itself
 		return &FieldError{Type: "value_error", Loc: loc, Msg: text, Input: short(e.Value)}, nil
 	}
-	field := fmt.Sprint(loc[len(loc)-1])
+	field := fieldPath(loc)
 	p := server.NewProblem(server.CodeInvalidValue, fmt.Sprintf("invalid %s: %s", field, e.Message))
 	p.Field, p.Allowed = field, strings.TrimPrefix(e.Message, "expected ")
 	return nil, p
@@ -209,6 +209,26 @@ func location(s string) []any {
 		}
 	}
 	return loc
+}
+
+// fieldPath is a place in a body or of a parameter as our own checks write it,
+// network.allow[3].
+func fieldPath(loc []any) string {
+	if len(loc) > 1 { // the first is body, query or path
+		loc = loc[1:]
+	}
+	path := ""
+	for _, part := range loc {
+		switch index, ok := part.(int); {
+		case ok:
+			path += fmt.Sprintf("[%d]", index)
+		case path == "":
+			path = fmt.Sprint(part)
+		default:
+			path += fmt.Sprintf(".%v", part)
+		}
+	}
+	return path
 }
 
 // suggestion names the field or parameter that somebody may have meant.

@@ -147,7 +147,7 @@ func TestCreateRefuses(t *testing.T) {
 		`{"memory":"1000g"}`: "memory", `{"memory":0}`: "memory", `{"memory":-1}`: "memory", `{"cpus":0}`: "cpus", `{"cpus":1e9}`: "cpus", `{"pids":0}`: "pids",
 		`{"pids":1000000}`: "pids", `{"disk":1}`: "disk", `{"image":"missing"}`: "image", `{"image":"no name"}`: "image", `{"image":"team/Upper"}`: "image", `{"name":"-x"}`: "name", `{"env":{"A=B":"x"}}`: "env", `{"env":{"":"x"}}`: "env",
 		`{"workdir":"x"}`: "workdir", `{"on_idle":"sleep"}`: "on_idle", `{"idle_timeout":-1}`: "idle_timeout", `{"lifetime":0.001}`: "lifetime",
-		`{"labels":{"":"x"}}`: "labels", `{"network":{"mode":"most"}}`: "mode", `{"ports":[{"guest":70000}]}`: "guest", `{"ports":[{"guest":1,"host":80}]}`: "ports", `{"ports":[{"guest":1,"host":65536}]}`: "host", `{"ports":[{"guest":0}]}`: "guest",
+		`{"labels":{"":"x"}}`: "labels", `{"network":{"mode":"most"}}`: "network.mode", `{"ports":[{"guest":70000}]}`: "ports[0].guest", `{"ports":[{"guest":1,"host":80}]}`: "ports", `{"ports":[{"guest":1,"host":65536}]}`: "ports[0].host", `{"ports":[{"guest":0}]}`: "ports[0].guest",
 	} {
 		if p := w.problem(w.user, "POST", "/sandboxes", body, 400, server.CodeInvalidValue); p.Field != field || p.Allowed == "" {
 			t.Errorf("%s: %+v", body, p)
