@@ -35,6 +35,57 @@ func (a *App) completeSandboxes(n int) completer {
 	}
 }
 
+// completeHosts offers a sandbox, then the requests that it was denied and nobody
+// decided on; with listed also what is on its list.
+func (a *App) completeHosts(listed bool) completer {
+	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return a.completeSandboxes(1)(cmd, args, word)
+		}
+		r, err := a.remote(cmd)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
+		defer cancel()
+		var n networkRow
+		_ = r.call(ctx, http.MethodGet, inSandbox(args[0], "network"), nil, &n) // none is no completion
+		var words []string
+		for _, q := range n.Requests {
+			words = append(words, visible(q.ID)+"\t"+visible(q.Host))
+		}
+		for _, host := range n.Allow {
+			if listed && host == visible(host) { // not for a shell to see
+				words = append(words, host)
+			}
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeServerImages offers the images that the server has.
+func (a *App) completeServerImages(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	r, err := a.remote(cmd)
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
+	defer cancel()
+	all, _ := pages[imageRow](ctx, r, "/images", url.Values{}) // none is no completion
+	var names []string
+	for i := range all {
+		if n := all[i].Name; n == visible(n) { // not for a shell to see
+			names = append(names, n)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeWords offers the values that a flag may have, and never files.
+func completeWords(cmd *cobra.Command, flag string, words ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+}
+
 // completeExecs offers a sandbox, then the ids of its commands.
 func (a *App) completeExecs(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"agentbox/internal/sandbox"
 )
 
 // networkWish is what a sandbox is to reach.
@@ -58,6 +60,7 @@ type connectionRow struct {
 	Port     int       `json:"port"`
 	Verdict  string    `json:"verdict"`
 	Rule     string    `json:"rule"`
+	Code     string    `json:"code"`
 	Reason   string    `json:"reason"`
 	Method   string    `json:"method"`
 	Path     string    `json:"path"`
@@ -76,7 +79,7 @@ func (c *connectionRow) cells() []string {
 	took := time.Duration(c.Duration * float64(time.Second))
 	why := cmp.Or(c.Reason, c.Rule)
 	if c.Path != "" { // else no request was seen, or CONNECT alone
-		why += " " + c.Method + " " + c.Path
+		why += "; " + c.Method + " " + c.Path
 	}
 	return []string{at, c.Verdict, host, size(c.Sent), size(c.Received), span(took), clip(why, maxDetails)}
 }
@@ -141,6 +144,7 @@ With --mode or --allow, set it: what it was before is gone.`,
 		},
 	}
 	cmd.Flags().StringVar(&n.Mode, "mode", "", "none, allowlist or full (default: allowlist with --allow, else none)")
+	completeWords(cmd, "mode", networkModes...)
 	n.addAllow(cmd)
 	cmd.Flags().BoolVar(&n.Cut, "cut", false, "end connections that are not allowed any more")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -153,7 +157,12 @@ func (n *networkWish) addAllow(cmd *cobra.Command) {
 	fl.StringArrayVar(&n.Allow, "allow", nil, "`HOST` that it may reach: a name, *.name, name:port, range or preset (repeatable; see agentbox egress)")
 	fl.StringArrayVar(&n.Intercept, "intercept", nil, "`HOST` whose TLS the server ends itself, so that it sees the requests (repeatable; it allows nothing)")
 	fl.BoolVar(&n.Resolver, "resolver", true, "let programs that take no proxy reach allowed names, too")
+	completeWords(cmd, "allow")
+	completeWords(cmd, "intercept")
 }
+
+// networkModes are what a network may be, for the shell to complete.
+var networkModes = []string{string(sandbox.NetworkNone), string(sandbox.NetworkAllowlist), string(sandbox.NetworkFull)}
 
 func (a *App) showNetwork(cmd *cobra.Command, r *remote, id string, asJSON bool) error {
 	var n networkRow
@@ -209,7 +218,7 @@ func (a *App) egressChange(verb, short, long string, change func(*networkChange,
 	var n networkChange
 	cmd := &cobra.Command{
 		Use: verb + " SANDBOX HOST...", Short: short, Long: long, Example: "  agentbox egress " + verb + " dev api.example.com",
-		Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeSandboxes(1),
+		Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeHosts(verb == "deny"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.remote(cmd)
 			if err != nil {
@@ -273,8 +282,17 @@ func (a *App) egressLog() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return listed(a, cmd, &f, inSandbox(args[0], "network", "log"), url.Values{"order": {"oldest"}}, nil,
-				[]string{"TIME", "VERDICT", "HOST", "SENT", "RECEIVED", "TOOK", "WHY"}, (*connectionRow).cells)
+			blocked := false
+			cells := func(c *connectionRow) []string {
+				blocked = blocked || c.Code == "address_not_allowed"
+				return c.cells()
+			}
+			err := listed(a, cmd, &f, inSandbox(args[0], "network", "log"), url.Values{"order": {"oldest"}}, nil,
+				[]string{"TIME", "VERDICT", "HOST", "SENT", "RECEIVED", "TOOK", "WHY"}, cells)
+			if blocked {
+				fmt.Fprintln(a.Stderr, "agentbox: blocked addresses are opened by the server's operator: agentbox serve --egress-allow-ranges (egress.allow_ranges)")
+			}
+			return err
 		},
 	}
 	f.addJSON(cmd)

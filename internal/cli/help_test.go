@@ -56,16 +56,22 @@ func TestHelp(t *testing.T) {
 func TestMisused(t *testing.T) {
 	noServer(t)
 	for args, want := range map[string]string{
-		"crate":              `unknown command "crate" for "agentbox"; did you mean create?`,
-		"volume crate":       "did you mean create?",
-		"zzz":                `unknown command "zzz" for "agentbox"; see agentbox --help`,
-		"logs dev":           "received 1: agentbox logs SANDBOX EXEC [flags]; see agentbox logs --help",
-		"exec":               "agentbox exec [flags] SANDBOX -- COMMAND [ARG...]; see agentbox exec --help",
-		"run python3 -c x":   "flags of a COMMAND stand with it behind a --: agentbox run [flags] [IMAGE] [-- COMMAND [ARG...]]",
-		"exec dev ls --long": "unknown flag: --long; flags of a COMMAND stand with it behind a --",
-		"run --bogus -- x":   "unknown flag: --bogus; see agentbox run --help",
-		"ls --bogus":         "unknown flag: --bogus; see agentbox ls --help",
-		"run --timeout 5":    "allowed is a time with its unit",
+		"crate":                              `unknown command "crate" for "agentbox"; did you mean create?`,
+		"volume crate":                       "did you mean create?",
+		"delete dev":                         "did you mean rm?",
+		"create --memroy 1g":                 "unknown flag: --memroy; did you mean --memory?",
+		"egress log --josn":                  "did you mean --json?",
+		"run --egress-ca-bundle system":      "did you mean --ca-bundle?",
+		"serve --ca-bundle system":           "did you mean --egress-ca-bundle?",
+		"serve --egress-allow-range 1.2.3.4": "did you mean --egress-allow-ranges?",
+		"zzz":                                `unknown command "zzz" for "agentbox"; see agentbox --help`,
+		"logs dev":                           "received 1: agentbox logs SANDBOX EXEC [flags]; see agentbox logs --help",
+		"exec":                               "agentbox exec [flags] SANDBOX -- COMMAND [ARG...]; see agentbox exec --help",
+		"run python3 -c x":                   "flags of a COMMAND stand with it behind a --: agentbox run [flags] [IMAGE] [-- COMMAND [ARG...]]",
+		"exec dev ls --long":                 "unknown flag: --long; flags of a COMMAND stand with it behind a --",
+		"run --bogus -- x":                   "unknown flag: --bogus; see agentbox run --help",
+		"ls --bogus":                         "unknown flag: --bogus; see agentbox ls --help",
+		"run --timeout 5":                    "allowed is a time with its unit",
 	} {
 		got := call(t, "", strings.Fields(args)...)
 		if got.code != ExitFailure || got.stdout != "" {
@@ -87,5 +93,12 @@ func TestWords(t *testing.T) {
 		if got := words(nil, err); got != want {
 			t.Errorf("%q is %q", err, got)
 		}
+	}
+}
+
+// TestVersionFlag: who asks as of most programs is answered.
+func TestVersionFlag(t *testing.T) {
+	if got := call(t, "", "--version"); got.code != 0 || got.stdout != "agentbox "+version+"\n" || got.stderr != "" {
+		t.Errorf("%+v", got)
 	}
 }

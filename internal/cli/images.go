@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -240,7 +241,8 @@ func (a *App) completeImages(cmd *cobra.Command, _ []string, _ string) ([]string
 			}
 		}
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	slices.Sort(names)
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp // a recipe that was built has one name
 }
 
 func (a *App) completeRecipes(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

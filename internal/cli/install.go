@@ -48,6 +48,7 @@ manager's own.`,
 		},
 	}
 	cmd.Flags().StringVar(&with, "with", "pip", "the package `MANAGER`: pip, npm, or apt, which runs as root")
+	completeWords(cmd, "with", "pip", "npm", "apt")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result with the output as JSON")
 	return cmd
 }

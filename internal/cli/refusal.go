@@ -60,6 +60,12 @@ func advice(e *apiError, path string) string {
 		return fmt.Sprintf("\n(agentbox egress allow %s %s lets it reach them)", box, tool.Preset)
 	case e.Code == "invalid_value" && e.field == "image":
 		return "\n(on the server's machine agentbox images ls shows them, agentbox images pull and build get others)"
+	case e.Code == "invalid_value" && e.field == "volumes" && strings.Contains(e.Text, "that you have made"):
+		return "\n(agentbox volume create makes one, agentbox volume ls lists them)"
+	case e.Code == "invalid_value" && e.field == "secrets" && strings.Contains(e.Text, "that you have set"):
+		return "\n(agentbox secret set sets one, agentbox secret ls lists them)"
+	case strings.Contains(e.Text, "is not on the list of the sandbox's network"):
+		return fmt.Sprintf("\n(agentbox egress policy %s shows the list, and the numbers of what was denied and not decided)", box)
 	case e.Code == "conflict" && strings.HasPrefix(e.Text, "volume ") && strings.Contains(e.Text, " is used by "):
 		return "\n(agentbox rm of that sandbox frees it; agentbox volume ls says which sandbox has which)"
 	case e.Code != "not_found":
@@ -72,10 +78,11 @@ func advice(e *apiError, path string) string {
 		return fmt.Sprintf("\n(agentbox sessions create %s %s begins it)", box, name)
 	}
 	for beginning, command := range map[string]string{
-		"there is no exec ": "agentbox execs " + box,
-		"Volume not found":  "agentbox volume ls",
-		"Key not found":     "agentbox key ls",
-		"Secret not found":  "agentbox secret ls",
+		"there is no exec ":              "agentbox execs " + box,
+		"there is no undecided request ": "agentbox egress policy " + box,
+		"Volume not found":               "agentbox volume ls",
+		"Key not found":                  "agentbox key ls",
+		"Secret not found":               "agentbox secret ls",
 	} {
 		if strings.HasPrefix(e.Text, beginning) {
 			return "\n(" + command + " lists them)"

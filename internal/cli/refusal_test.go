@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -37,8 +38,20 @@ func TestErrorsHelp(t *testing.T) {
 		case r.URL.Path == "/api/v1/keys":
 			refuse(w, 403, "forbidden", "this needs an admin key")
 		case r.URL.Path == "/api/v1/sandboxes" && r.Method == "POST":
+			body, _ := io.ReadAll(r.Body)
 			w.WriteHeader(400)
-			fmt.Fprint(w, `{"detail":"invalid image \"x\"","code":"invalid_value","field":"image"}`)
+			switch {
+			case strings.Contains(string(body), `"volumes"`):
+				fmt.Fprint(w, `{"detail":"invalid volumes \"v\": allowed is a volume that you have made","code":"invalid_value","field":"volumes"}`)
+			case strings.Contains(string(body), `"secrets"`):
+				fmt.Fprint(w, `{"detail":"invalid secrets \"S\": allowed is a secret that you have set","code":"invalid_value","field":"secrets"}`)
+			default:
+				fmt.Fprint(w, `{"detail":"invalid image \"x\"","code":"invalid_value","field":"image"}`)
+			}
+		case r.URL.Path == "/api/v1/sandboxes/x/network" && r.Method == "PATCH":
+			refuse(w, 400, "invalid_value", `"a.example" is not on the list of the sandbox's network`)
+		case strings.HasPrefix(r.URL.Path, "/api/v1/sandboxes/x/network/requests/"):
+			refuse(w, 404, "not_found", `there is no undecided request "r0123456789abcdef"`)
 		case r.URL.Path == "/api/v1/sandboxes/x/network":
 			refuse(w, 403, "forbidden", "network.mode full is not allowed on this server")
 		case r.URL.Path == "/api/v1/sandboxes/old/stats":
@@ -62,6 +75,10 @@ func TestErrorsHelp(t *testing.T) {
 		{"abx_good", "volume inspect none", "(agentbox volume ls lists them)"},
 		{"abx_good", "key ls", "agentbox key create --admin makes an admin's key"},
 		{"abx_good", "create x", "(on the server's machine agentbox images ls shows them"},
+		{"abx_good", "create --volume v:/v", "(agentbox volume create makes one, agentbox volume ls lists them)"},
+		{"abx_good", "create --secret S", "(agentbox secret set sets one, agentbox secret ls lists them)"},
+		{"abx_good", "egress deny x a.example", "(agentbox egress policy x shows the list, and the numbers of what was denied"},
+		{"abx_good", "egress allow x r0123456789abcdef", "(agentbox egress policy x lists them)"},
 		{"abx_good", "egress policy --mode full x", "network.mode full is not allowed on this server\n"},
 		{"abx_good", "stats old", "is " + s.URL + " an agentbox server"},
 	} {

@@ -59,6 +59,7 @@ func serverFlags(cmd *cobra.Command) {
 	fl := cmd.PersistentFlags()
 	fl.String("url", "", "the server's `URL` ("+urlVariable+"); its key is in "+keyVariable)
 	fl.String("profile", "", "the server by the name of a profile ("+profileVariable+"); "+localProfile+": this machine's")
+	_ = cmd.RegisterFlagCompletionFunc("profile", completeProfiles) // the flag is there
 	fl.String("cacert", "", "`FILE` of the authority that signed the server's certificate ("+cacertVariable+")")
 }
 

@@ -4,11 +4,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -90,18 +92,28 @@ Sandboxes that stay are those of a server:
   agentbox shell dev                          a shell
 
 What "run" makes is in "agentbox ps", what the server has in "agentbox ls".`,
+		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("agentbox {{.Version}}\n")       // agentbox version tells more
+	root.Flags().Bool("version", false, "print the version") // without the -v that it would get else, for which others mean verbose
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		err = explainFlag(err)
+		var unknown *pflag.NotExistError
+		isUnknown := errors.As(err, &unknown)
 		// A flag after an argument may be one of the command's, before which no -- stands.
-		if cmd.Flags().NArg() > 0 && strings.HasPrefix(err.Error(), "unknown ") && strings.Contains(cmd.Use, "-- COMMAND") {
+		if isUnknown && cmd.Flags().NArg() > 0 && strings.Contains(cmd.Use, "-- COMMAND") {
 			return fmt.Errorf("%w; flags of a COMMAND stand with it behind a --: %s; see %s --help", err, cmd.UseLine(), cmd.CommandPath())
+		}
+		if isUnknown {
+			if like := likeFlag(cmd, unknown.GetSpecifiedName()); like != "" {
+				return fmt.Errorf("%w; did you mean --%s?", err, like)
+			}
 		}
 		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 	})
@@ -127,6 +139,26 @@ func addGroup(root *cobra.Command, heading string, commands ...*cobra.Command) {
 		c.GroupID = heading
 	}
 	root.AddCommand(commands...)
+}
+
+// likeFlag is the flag that was meant by one that is not there: a similar name, or
+// one that has further words before it, since a setting of the server may be called
+// --egress-ca-bundle where agentbox run has --ca-bundle. "": none.
+func likeFlag(cmd *cobra.Command, name string) (like string) {
+	if len(name) < 2 { // a letter resembles all
+		return ""
+	}
+	var known []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		known = append(known, f.Name)
+		if strings.HasSuffix(f.Name, "-"+name) || strings.HasSuffix(name, "-"+f.Name) {
+			like = f.Name
+		}
+	})
+	return cmp.Or(nearest.Name(name, known), like)
 }
 
 // explainFlag tells what a flag takes in place of how its value was parsed.
@@ -158,10 +190,14 @@ func pointToHelp(cmd *cobra.Command) {
 				return fmt.Errorf("%w: %s; see %s --help", err, cmd.UseLine(), cmd.CommandPath())
 			}
 			var known []string
+			like := ""
 			for _, c := range cmd.Commands() {
 				known = append(known, c.Name())
+				if slices.Contains(c.SuggestFor, args[0]) {
+					like = c.Name()
+				}
 			}
-			if like := nearest.Name(args[0], known); like != "" {
+			if like = cmp.Or(like, nearest.Name(args[0], known)); like != "" {
 				return fmt.Errorf("%w; did you mean %s?", err, like)
 			}
 			return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())

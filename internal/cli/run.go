@@ -95,6 +95,7 @@ find by their environment. What was denied is said at the end.`,
 	fl.StringVar(&f.outputDir, "output-dir", "", "afterwards, copy the sandbox's "+outputsDir+" into this directory")
 	fl.BoolVar(&f.useEntrypoint, "use-entrypoint", false, "put the image's entrypoint before COMMAND")
 	fl.StringVar(&f.pull, "pull", pullMissing, "fetch the image: "+pullMissing+", "+pullAlways+" or "+pullNever)
+	completeWords(cmd, "pull", pullMissing, pullAlways, pullNever)
 	fl.StringVar(&f.name, "name", "", "name of the sandbox, for agentbox cp and ps")
 	fl.StringArrayVarP(&f.publish, "publish", "p", nil, "make a port of the sandbox reachable here, [HOST_IP:][HOST:]GUEST (repeatable; default HOST_IP 127.0.0.1)")
 	fl.StringVar(&f.portRange, "port-range", os.Getenv("AGENTBOX_PORT_RANGE"), "host ports that -p may use (AGENTBOX_PORT_RANGE; default "+ports.DefaultRange.String()+")")

@@ -54,6 +54,9 @@ func (f *networkFlags) add(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.wish.Allow, "allow", nil, "`HOST` that it may reach: a name, *.name, name:port, range or preset such as python (repeatable; see agentbox egress)")
 	fl.StringArrayVar(&f.wish.Intercept, "intercept", nil, "`HOST` whose TLS agentbox ends itself, so that it sees the requests (repeatable; it allows nothing)")
 	fl.StringVar(&f.mode, "network", "", "none, allowlist or full, which is all that is public (default: allowlist with --allow, else none)")
+	completeWords(cmd, "allow")
+	completeWords(cmd, "intercept")
+	completeWords(cmd, "network", networkModes...)
 	fl.BoolVar(&f.wish.Resolver, "resolver", true, "with a network: let programs that take no proxy reach allowed names, too")
 	config.AddFlags(fl, networkKeys...)
 }

@@ -71,6 +71,8 @@ func (a *App) sandboxCommands() []*cobra.Command {
 			},
 		}
 	}
+	rm := change("rm", "Destroy sandboxes of the server, with their files", "Destroy sandboxes of the server, with their files and all that runs in them.", http.MethodDelete, "")
+	rm.SuggestFor = []string{"delete", "remove", "destroy"}
 	return []*cobra.Command{
 		a.createCommand(), a.lsCommand(), a.getCommand(), a.updateCommand(), a.execCommand(), a.shellCommand(),
 		a.filesCommand(), a.execsCommand(), a.logsCommand(), a.killCommand(), a.sessionsCommand(), a.portsCommand(), a.forwardCommand(),
@@ -78,7 +80,7 @@ func (a *App) sandboxCommands() []*cobra.Command {
 		change("stop", "Stop sandboxes of the server and keep their files",
 			"Stop sandboxes of the server: all in them is killed, their files are kept.\nagentbox start runs them again.", http.MethodPost, "/stop"),
 		change("start", "Run stopped sandboxes of the server again", "Run stopped sandboxes of the server again, with their files.", http.MethodPost, "/start"),
-		change("rm", "Destroy sandboxes of the server, with their files", "Destroy sandboxes of the server, with their files and all that runs in them.", http.MethodDelete, ""),
+		rm,
 	}
 }
 
@@ -98,7 +100,8 @@ server.`,
   agentbox create small --label team=a --lifetime 1h
   agentbox create --allow python --allow api.example.com
   agentbox exec "$(agentbox create)" -- uname -a`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completeServerImages,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			n.Image = strings.Join(args, "")
 			if n.Env, err = variables(env); err != nil {
@@ -114,12 +117,14 @@ server.`,
 		},
 	}
 	n.add(cmd.Flags())
+	completeWords(cmd, "on-idle", "destroy", "stop")
 	fl := cmd.Flags()
 	fl.StringArrayVarP(&env, "env", "e", nil, "set an environment variable, `NAME=VALUE`, or NAME to pass on this one's value (repeatable)")
 	fl.StringArrayVar(&volumes, "volume", nil, "a volume and where it is to be, `NAME:PATH[:ro]` (repeatable)")
 	fl.StringArrayVar(&n.Secrets, "secret", nil, "secret that its requests may have put in, by `NAME` (repeatable; see agentbox secret)")
 	_ = cmd.RegisterFlagCompletionFunc("secret", a.completeSecrets) // it is a flag
 	fl.StringVar(&out.Mode, "network", "", "none, allowlist or full (default: allowlist with --allow, else none)")
+	completeWords(cmd, "network", networkModes...)
 	out.addAllow(cmd)
 	fl.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
