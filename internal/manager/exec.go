@@ -1,12 +1,15 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"runtime"
 	"sync"
 	"time"
+
+	"github.com/containerd/errdefs"
 
 	"agentbox/internal/failpoint"
 	"agentbox/internal/guest/client"
@@ -22,7 +25,8 @@ type Exec struct {
 	lease *Lease
 	live  *live.Box
 	p     *client.Process
-	own   bool // it was started by this call, not found
+	own   bool   // it was started by this call, not found
+	user  string // as whom it was to run; "": the image's, or it was found
 	done  chan struct{}
 	res   *sandbox.Result // set before done is closed, also beside err
 	err   error
@@ -80,6 +84,7 @@ func (m *Manager) StartOnce(ctx context.Context, c sandbox.Caller, id string, cm
 		return nil, fmt.Errorf("run a command: %w", err)
 	}
 	e.again, e.once, e.request = again, once, request
+	e.user = cmp.Or(cmd.User, e.lease.Sandbox().User)
 	if err := failpoint.ExecStarted.Hit(); err != nil {
 		_ = e.Detach() // it may have ended
 		return nil, err
@@ -215,9 +220,21 @@ func (e *Exec) Signal(ctx context.Context, signal int, tree bool) error {
 func (e *Exec) Wait(ctx context.Context) (*sandbox.Result, error) {
 	select {
 	case <-e.done:
-		return e.res, e.err
+		return e.res, e.explainUser(e.err)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for exec %s: %w", e.ID(), context.Cause(ctx))
+	}
+}
+
+// explainUser tells of a user that the sandbox does not have, which only the guest
+// knows: a command that was started finds nothing else missing that is an error.
+func (e *Exec) explainUser(err error) error {
+	if e.user == "" || !errdefs.IsNotFound(err) {
+		return err
+	}
+	return &sandbox.InvalidError{
+		Field: "user", Value: fmt.Sprintf("%.128s", e.user),
+		Allowed: "a name in /etc/passwd of the sandbox, or a number, optionally with : and a group in its /etc/group",
 	}
 }
 

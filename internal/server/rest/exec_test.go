@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +103,12 @@ func TestExecuteRefuses(t *testing.T) {
 			t.Errorf("%s: field %q", c.body, p.Field)
 		}
 		w.problem(w.user, "POST", box+"/execute/stream", c.body, c.status, c.code)
+	}
+	for _, user := range []string{"nobody-like-this", "user:nobody-like-this"} {
+		p := w.problem(w.user, "POST", box+"/execute", `{"command":"x","user":"`+user+`"}`, 400, server.CodeInvalidValue)
+		if p.Field != "user" || !strings.Contains(p.Detail, strconv.Quote(user)) || !strings.Contains(p.Allowed, "/etc/passwd") {
+			t.Errorf("user %s: %+v", user, p)
+		}
 	}
 	for body, loc := range map[string]string{`{}`: "[body command]", `{"command":1}`: "[body command]", `{"command":[1]}`: "[body command]", `{"command":"x","comand":"y"}`: "[body comand]", `{"command":"x","stdin_base64":"%"}`: "[body stdin_base64]"} {
 		text := w.in("POST", "/api/v1"+box+"/execute", body, 422)
