@@ -275,7 +275,7 @@ func mostOf(maxOutput string) int64 {
 // execEnd is how a command ended, as the server tells it.
 type execEnd struct {
 	ExecID    string  `json:"exec_id"`
-	ExitCode  int     `json:"exit_code"`
+	ExitCode  *int    `json:"exit_code"` // nil: not known, Reason says why
 	TimedOut  bool    `json:"timed_out"`
 	OOMKilled bool    `json:"oom_killed"`
 	Reason    string  `json:"reason"`
@@ -287,8 +287,10 @@ func (e *execEnd) status() error {
 	switch {
 	case e.TimedOut:
 		return exitStatus(exitTimeout)
-	case e.ExitCode != 0:
-		return exitStatus(e.ExitCode)
+	case e.ExitCode == nil:
+		return exitStatus(ExitFailure)
+	case *e.ExitCode != 0:
+		return exitStatus(*e.ExitCode)
 	}
 	return nil
 }
@@ -301,6 +303,8 @@ func (a *App) ended(e *execEnd) error {
 		fmt.Fprintf(a.Stderr, "agentbox: the command was ended after %v (its time limit)\n", took)
 	case e.OOMKilled:
 		fmt.Fprintf(a.Stderr, "agentbox: %s (the sandbox's memory limit)\n", visible(e.Reason))
+	case e.ExitCode == nil:
+		fmt.Fprintf(a.Stderr, "agentbox: how the command ended is not known: %s\n", visible(e.Reason))
 	}
 	return e.status()
 }

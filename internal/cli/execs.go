@@ -38,8 +38,10 @@ func (e *execRow) outcome() string {
 		return "timed out"
 	case r.OOMKilled:
 		return "out of memory"
+	case r.ExitCode == nil:
+		return "unknown"
 	default:
-		return strconv.Itoa(r.ExitCode)
+		return strconv.Itoa(*r.ExitCode)
 	}
 }
 
@@ -154,6 +156,9 @@ func (a *App) logs(ctx context.Context, r *remote, box, execID string, f *logsFl
 		if err != nil {
 			return fmt.Errorf("read the output: %w", err)
 		}
+	}
+	if e.Result != nil && e.Result.ExitCode == nil {
+		_ = a.ended(e.Result) // it says why; the output was shown, which is success
 	}
 	return nil
 }

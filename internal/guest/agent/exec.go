@@ -115,7 +115,7 @@ func (e *exec) letGo() {
 func (e *exec) notStarted(err error) {
 	var s *StartError
 	if !errors.As(err, &s) {
-		e.fail(fmt.Errorf("start %s: %w", e.id, err))
+		e.fail(err) // whoever asks knows its id
 		return
 	}
 	e.unblock()
