@@ -60,6 +60,8 @@ func advice(e *apiError, path string) string {
 		return fmt.Sprintf("\n(agentbox egress allow %s %s lets it reach them)", box, tool.Preset)
 	case e.Code == "invalid_value" && e.field == "image":
 		return "\n(on the server's machine agentbox images ls shows them, agentbox images pull and build get others)"
+	case e.Code == "not_running" && e.Text == "Sandbox is not running" && box != "":
+		return fmt.Sprintf("\n(agentbox start %s runs it again, if it was stopped)", box)
 	case e.Code == "invalid_value" && e.field == "volumes" && strings.Contains(e.Text, "that you have made"):
 		return "\n(agentbox volume create makes one, agentbox volume ls lists them)"
 	case e.Code == "invalid_value" && e.field == "secrets" && strings.Contains(e.Text, "that you have set"):

@@ -25,6 +25,8 @@ func TestErrorsHelp(t *testing.T) {
 		case r.URL.Path == "/api/v1/sandboxes/x/stats":
 			w.WriteHeader(422)
 			fmt.Fprint(w, `{"detail":[{"loc":["query","limit"],"msg":"there is no such parameter"}]}`)
+		case r.URL.Path == "/api/v1/sandboxes/stopped/stats":
+			refuse(w, 409, "not_running", "Sandbox is not running")
 		case r.URL.Path == "/api/v1/sandboxes/evil/stats":
 			refuse(w, 409, "conflict", "bad \x1b[31mname")
 		case r.URL.Path == "/api/v1/sandboxes/a b/packages/pip":
@@ -70,6 +72,7 @@ func TestErrorsHelp(t *testing.T) {
 		{"abx_good", "get gone", `sandbox "gone" is not there any more (idle)`},
 		{"abx_good", "stats x", "limit: there is no such parameter"},
 		{"abx_good", "stats evil", `bad \x1b[31mname`},
+		{"abx_good", "stats stopped", "(agentbox start stopped runs it again, if it was stopped)"},
 		{"abx_good", "kill x nope", "(agentbox execs x lists them)"},
 		{"abx_good", "volume rm used", "(agentbox rm of that sandbox frees it"},
 		{"abx_good", "volume inspect none", "(agentbox volume ls lists them)"},
