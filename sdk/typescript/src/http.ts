@@ -208,10 +208,14 @@ export class Http {
     if (call.signal?.aborted || error instanceof AgentboxError || error instanceof RangeError) {
       return error;
     }
-    const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
-    const reason = cause instanceof Error ? cause.message : String(cause);
-    return new ConnectionError(`${call.method} ${this.url}/api/v1${call.path}: ${reason}`, {}, { cause: error });
+    return new ConnectionError(`${call.method} ${this.url}/api/v1${call.path}: ${reasonOf(error)}`, {}, { cause: error });
   }
+}
+
+/** Why a request got no answer; fetch itself only says that it failed. */
+export function reasonOf(error: unknown): string {
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+  return cause instanceof Error ? cause.message : String(cause);
 }
 
 /** What an answer says. One that is nested too deeply to be read says nothing. */

@@ -1,4 +1,4 @@
-import { type Client, createClient, type Interceptor, type Transport } from "@connectrpc/connect";
+import { type Client, Code, ConnectError, createClient, type Interceptor, type Transport } from "@connectrpc/connect";
 import { createGrpcWebTransport } from "@connectrpc/connect-web";
 
 import {
@@ -7,6 +7,7 @@ import {
   SandboxService,
   type SessionInfo,
 } from "./gen/sandbox/v1/sandbox_pb.js";
+import { reasonOf } from "./http.js";
 import { platform } from "./platform/node.js";
 
 /** What a session is to be. */
@@ -153,9 +154,19 @@ export class Sandbox {
 
 function webTransport(baseUrl: string, connection: SandboxConnection): Transport {
   const key = connection.apiKey ?? platform.env("AGENTBOX_API_KEY");
+  const send = connection.fetch ?? platform.fetch;
   return createGrpcWebTransport({
     baseUrl,
-    fetch: connection.fetch ?? platform.fetch,
+    fetch: async (input, init) => {
+      try {
+        return await send(input, init);
+      } catch (error) {
+        if (init?.signal?.aborted) {
+          throw error; // its caller did that
+        }
+        throw new ConnectError(`no connection to the server at ${baseUrl}: ${reasonOf(error)}`, Code.Unavailable, undefined, undefined, error);
+      }
+    },
     interceptors: key ? [bearer(key)] : [],
   });
 }

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import { AgentboxError, Client, RateLimited } from "@agentbox/client";
+import { AgentboxError, Client, RateLimited, Sandbox } from "@agentbox/client";
 import { download } from "@agentbox/client/node";
 
 import { boxOf, info, serve } from "./support.mjs";
@@ -235,5 +235,15 @@ test("a tar that does not come whole is none", async (t) => {
     sent = whole.subarray(0, cut);
     await assert.rejects(read(), { name: "ConnectionError" });
     assert.equal(await read({ gzip: true }), cut); // has an end of its own
+  }
+});
+
+test("the class Sandbox says which server it does not reach, and why", async () => {
+  for (const [url, why] of [["http://127.0.0.1:2", /ECONNREFUSED|bad port/], ["http://nowhere.invalid", /nowhere\.invalid|EAI_AGAIN|ENOTFOUND/]]) {
+    await assert.rejects(new Sandbox(url).create(), (error) => {
+      assert.ok(error.message.startsWith(`[unavailable] no connection to the server at ${url}: `), error.message);
+      assert.match(error.message, why);
+      return true;
+    });
   }
 });
