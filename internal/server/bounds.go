@@ -27,6 +27,7 @@ type body struct {
 	ended   atomic.Bool  // a deadline would now be that of the client's presence
 	over    func() error // why nothing is read any more
 	useless atomic.Bool  // nothing takes it any more
+	overdue atomic.Bool  // its sender's time was over
 	metrics *Metrics
 
 	timer *time.Timer // keeps the deadline with HTTP/2; nil: the connection does
@@ -183,7 +184,10 @@ func (b *body) Read(p []byte) (int, error) {
 	if over := b.over(); over != nil {
 		return n, over
 	}
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		b.overdue.Store(true)
+	case err != nil && !errors.Is(err, io.EOF):
 		err = &brokenBody{err}
 	}
 	return n, err
@@ -202,6 +206,17 @@ func (e *brokenBody) Unwrap() error { return e.err }
 func BodyEnded(ctx context.Context) bool {
 	b := scopeOf(ctx).body
 	return b != nil && b.useless.Load()
+}
+
+// WhyOfBody is why whatever took the body of the request that ctx belongs to failed with
+// err: the time of the body's sender was over, or err itself. HTTP/1.1 ends the request's
+// context with that time, as if the client were gone, and who got a half of the body has
+// words of its own.
+func WhyOfBody(ctx context.Context, err error) error {
+	if b := scopeOf(ctx).body; err != nil && b != nil && b.overdue.Load() {
+		return os.ErrDeadlineExceeded
+	}
+	return err
 }
 
 func (route *Route) maxBody() int64 {

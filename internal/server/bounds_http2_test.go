@@ -1,11 +1,15 @@
 package server_test
 
 import (
+	"context"
 	"io"
+	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"agentbox/internal/auth"
 	"agentbox/internal/server"
@@ -81,5 +85,47 @@ func TestDeadlineEndsWithItsHandler(t *testing.T) {
 	time.Sleep(2 * timeout)
 	if resp, _ := w.with(c, "GET", w.url+"/health", nil); resp.StatusCode != 200 {
 		t.Errorf("afterwards: %d", resp.StatusCode)
+	}
+}
+
+// TestResetStreamsAreForgotten: nothing stays of a stream of HTTP/2 that its client reset,
+// nor of its connection. A client can reset very many.
+func TestResetStreamsAreForgotten(t *testing.T) {
+	begun, ended := make(chan weak.Pointer[net.TCPAddr], 1), make(chan struct{}, 1)
+	w := start(t, auth.Policy{NoAuth: true}, server.Options{}, server.Route{Pattern: "GET /reset", Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		defer func() { ended <- struct{}{} }()
+		addr, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr) // the connection's own
+		begun <- weak.Make(addr)
+		<-r.Context().Done()
+	})})
+	tr := &http.Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	c := &http.Client{Transport: tr, Timeout: patience}
+	ctx, reset := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "GET", w.url+"/reset", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		if resp, err := c.Do(r); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	addr := <-begun
+	reset()
+	<-answered
+	<-ended
+	// By its end the connection has heard all that the handler's end told it.
+	if resp, _ := w.with(c, "GET", w.url+"/health", nil); resp.StatusCode != 200 {
+		t.Errorf("afterwards: %d", resp.StatusCode)
+	}
+	tr.CloseIdleConnections()
+	for until := time.Now().Add(patience); addr.Value() != nil; runtime.GC() {
+		if time.Now().After(until) {
+			t.Fatal("the server keeps what was of the stream")
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }

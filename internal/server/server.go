@@ -205,10 +205,17 @@ func (s *Server) ServeMetrics(ctx context.Context, l net.Listener) error {
 // for the server to tell that there is room: measured at a twentieth of an upload.
 const receiveWindow = 2 << 20
 
+// farAway is a time to write in that never passes. With one, HTTP/2 keeps a stream's timer
+// from its beginning on and stops it with the stream; one that it is first given when its
+// client has reset the stream already keeps all of that stream until it fires, and a
+// client resets tens of thousands in a second.
+const farAway = 100 * 365 * 24 * time.Hour
+
 func (s *Server) httpServer(base context.Context) *http.Server {
 	hs := &http.Server{
 		Handler: s.chain(), ReadHeaderTimeout: s.opts.HeaderTimeout, IdleTimeout: s.opts.IdleTimeout, MaxHeaderBytes: s.opts.MaxHeader,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), ConnContext: connContext,
+		WriteTimeout: farAway, // answer has the time that counts
+		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), ConnContext: connContext,
 		BaseContext: func(net.Listener) context.Context { return base },
 		Protocols:   new(http.Protocols), DisableGeneralOptionsHandler: true,
 		// A sender that is cut off in the middle of a frame, and one that

@@ -183,18 +183,18 @@ func (p *patience) limit() time.Duration {
 }
 
 func (x *execRoutes) wait(ctx context.Context, c sandbox.Caller, in *waitInput) (*execOutput, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	go func() {
 		select {
 		case <-x.Draining:
-			cancel()
+			cancel(errStopping())
 		case <-ctx.Done():
 		}
 	}()
 	info, err := x.m.WaitExec(ctx, c, in.ID, in.Exec, in.Timeout.limit(), true)
 	if err != nil && ctx.Err() != nil {
-		return nil, errStopping() // or the client is gone, and nobody reads it
+		return nil, context.Cause(ctx)
 	}
 	return described(&info, err, in.base64())
 }

@@ -68,7 +68,7 @@ func (f *fileRoutes) use(ctx context.Context, c sandbox.Caller, id string, a acc
 	}
 	defer l.Release()
 	defer server.EndBody(ctx, l.Session().Done())()
-	err = onPath(do(l.Session()))
+	err = onPath(server.WhyOfBody(ctx, do(l.Session())))
 	f.note(ctx, c, l, a, err)
 	return err
 }

@@ -55,7 +55,7 @@ func (f *fileRoutes) upload(ctx context.Context, c sandbox.Caller, in *uploadInp
 	defer server.EndBody(ctx, l.Session().Done())()
 	part, err := filePart(in.request)
 	if err != nil {
-		return nil, err
+		return nil, server.WhyOfBody(ctx, err)
 	}
 	defer part.Close() //nolint:errcheck // it was read
 	name, err := uploadName(part)
@@ -64,7 +64,7 @@ func (f *fileRoutes) upload(ctx context.Context, c sandbox.Caller, in *uploadInp
 	}
 	to := path.Join(inside(in.Path), name)
 	if err = f.inWorkspace(ctx, l.Session(), in.Path, name); err == nil {
-		err = onPath(receive(ctx, l.Session(), to, part))
+		err = onPath(server.WhyOfBody(ctx, receive(ctx, l.Session(), to, part)))
 	}
 	f.note(ctx, c, l, writes("upload", to), err)
 	return nil, err

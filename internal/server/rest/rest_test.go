@@ -48,7 +48,7 @@ type world struct {
 	images      *shelf
 }
 
-func start(t testing.TB) *world {
+func start(t testing.TB, with ...func(*server.Options)) *world {
 	t.Helper()
 	w := &world{t: t, full: &atomic.Bool{}}
 	keys := auth.NewKeyring(&authtest.Memory{})
@@ -67,7 +67,11 @@ func start(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.audit.Close() })
-	s := server.New(server.Options{Gate: gate, Origins: gate.Origins(), Recorder: w.audit})
+	opts := server.Options{Gate: gate, Origins: gate.Origins(), Recorder: w.audit}
+	for _, f := range with {
+		f(&opts)
+	}
+	s := server.New(opts)
 	w.router = s.Router()
 	conns, err := journal.Open(t.TempDir(), audit.Options{}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -82,7 +86,11 @@ func start(t testing.TB) *world {
 		Version: "v1.2.3", Keys: keys, Audit: &fullDisk{Log: w.audit, full: w.full}, Sandboxes: w.boxes, Images: w.images, Inside: w.boxes, Repeats: w.boxes, Volumes: volumes, Networks: w.boxes, Connections: conns, Secrets: secrets,
 		Defaults: sandbox.Limits{Memory: 256 * sandbox.MiB}, Draining: s.Draining(),
 	})
-	hs := httptest.NewServer(s.Handler())
+	hs := httptest.NewUnstartedServer(s.Handler())
+	hs.Config.Protocols = new(http.Protocols)
+	hs.Config.Protocols.SetHTTP1(true)
+	hs.Config.Protocols.SetUnencryptedHTTP2(true)
+	hs.Start()
 	t.Cleanup(hs.Close)
 	w.url = hs.URL
 	return w

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -49,6 +50,11 @@ func TestRevokedKeyEndsWhatIsOpen(t *testing.T) {
 			return io.EOF
 		}
 	}
+	wait := make(chan string, 1)
+	go func() {
+		resp, text := w.do(leaked.Secret, "POST", box+"/execs/"+begun.ExecID+"/wait", "", "")
+		wait <- fmt.Sprint(resp.StatusCode, " ", text)
+	}()
 	kept := w.opened(t, good, "GET", box+"/events?follow=true", "")
 	shell.control() // it runs
 	if resp, text := w.do(w.admin, "DELETE", "/api/v1/keys/"+leaked.ID, "", ""); resp.StatusCode != 204 {
@@ -58,6 +64,10 @@ func TestRevokedKeyEndsWhatIsOpen(t *testing.T) {
 		if err := end(); err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s goes on by a revoked key: %v", name, err)
 		}
+	}
+	// A request that would be let in no more is told why, whether it waits already or not.
+	if got := <-wait; !strings.HasPrefix(got, "401 ") {
+		t.Errorf("wait: %s", got)
 	}
 	w.in("POST", box+"/stop", "", 200)
 	lines := bufio.NewScanner(kept)

@@ -105,7 +105,7 @@ func (a *API) writeVolume(ctx context.Context, c sandbox.Caller, in *writeVolume
 	if err == nil {
 		skipped, err = a.unpackVolume(ctx, c, &info, in.request.Body, packed)
 	}
-	err = noVolume(err)
+	err = noVolume(server.WhyOfBody(ctx, err))
 	a.record(ctx, c, audit.Volume, err, map[string]string{"write": in.Name})
 	if err != nil {
 		return nil, err
