@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// writeTimeout is how long one write to the stream may block before the
-	// session ends. It is long because a paused or starved guest reads
-	// nothing; liveness is found by pings of our own.
+	// writeTimeout is how long yamux waits for the other end to take what is written.
+	// It would leave streams in a state that nobody knows, so it is none: the host has
+	// a limit of its own.
 	writeTimeout = 24 * time.Hour
 	// closeTimeout is how long a stream may stay half closed.
 	closeTimeout = time.Hour

@@ -135,7 +135,7 @@ func (s *Session) portMux(ctx context.Context) (*streams, error) {
 		c.abort()
 		return nil, err
 	}
-	p.cur = &streams{mux: mux}
+	p.cur = &streams{mux: mux, takes: s.takes}
 	s.tasks.Go(func() {
 		_, _ = mux.Accept() // nothing until the end: the guest has no reason to open one
 		_ = mux.Close()

@@ -37,8 +37,9 @@ const (
 
 // streams are those of one multiplexer.
 type streams struct {
-	mux  *yamux.Session
-	used atomic.Int64 // that this end opened and uses
+	mux   *yamux.Session
+	takes time.Duration // how long the guest may take no new one
+	used  atomic.Int64  // that this end opened and uses
 }
 
 // stream is a stream that this end opened.
@@ -53,8 +54,11 @@ func (s *streams) open() (*stream, error) {
 	s.used.Add(1)
 	err := s.check()
 	if err == nil {
+		frozen := time.AfterFunc(s.takes, func() { _ = s.mux.Close() })
 		var c net.Conn
-		if c, err = s.mux.Open(); err == nil {
+		c, err = s.mux.Open() // it waits when the guest has not taken many before
+		frozen.Stop()
+		if err == nil {
 			return &stream{Conn: c, of: s}, nil
 		}
 	}
@@ -103,12 +107,23 @@ type answer struct {
 	conn *stream
 	stop func() bool
 	sent chan error // how sending the request ended
+	body bool       // it has one that is read meanwhile
 }
 
+// close returns when nothing of the request's body is read any more.
 func (a *answer) close() {
-	a.stop()
-	a.conn.abort()
-	<-a.sent //nolint:errcheck // who gives an answer up does not ask
+	a.abort()
+	if a.body {
+		<-a.sent //nolint:errcheck // who gives an answer up does not ask
+	}
+}
+
+// abort drops the stream, unless the context's end does: a guest that takes nothing
+// keeps who drops it waiting.
+func (a *answer) abort() {
+	if a.stop() {
+		a.conn.abort()
+	}
 }
 
 // do sends a request and returns the answer, whose body ends with the context
@@ -122,7 +137,7 @@ func (s *Session) do(ctx context.Context, method, path string, q url.Values, b [
 	if err != nil {
 		return nil, err
 	}
-	a := &answer{conn: c, stop: context.AfterFunc(ctx, c.abort), sent: make(chan error, 1)}
+	a := &answer{conn: c, stop: context.AfterFunc(ctx, c.abort), sent: make(chan error, 1), body: r != nil}
 	// The guest may answer before it has read the whole body.
 	go a.send(head(method, path, q, b, r != nil), r)
 	answer := &boundedReader{c, maxHead}
@@ -207,8 +222,10 @@ func readFull(r io.Reader, p []byte) (n int, err error) {
 
 // explain tells why there is no answer.
 func (s *Session) explain(ctx context.Context, a *answer, read error) error {
-	a.stop()
-	a.conn.abort()
+	a.abort()
+	if ctx.Err() != nil && !a.body {
+		return context.Cause(ctx)
+	}
 	sent := <-a.sent
 	switch {
 	case ctx.Err() != nil:

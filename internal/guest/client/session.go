@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -33,7 +34,16 @@ type Options struct {
 	// outside, as Session.ServeTunnel does, without which there are none. When it
 	// can't begin, New fails; for a sandbox with an older agent, leave it out.
 	Tunnel Tunnel
+	// TakeTimeout is how long the guest may take nothing of what there is for it, bytes
+	// or new streams, before the session ends; 0: two minutes. Root in the sandbox can
+	// freeze the agent, and no deadline holds for a call that waits for that. A starved
+	// agent takes the little that can be on its way within seconds, and one that goes on
+	// later gets a new session.
+	TakeTimeout time.Duration
 }
+
+// takeTimeout is the default of Options.TakeTimeout.
+const takeTimeout = 2 * time.Minute
 
 // Session is one connection to the agent of a sandbox. Its methods may be
 // called from any goroutine.
@@ -71,7 +81,8 @@ func New(ctx context.Context, conn net.Conn, o Options) (*Session, error) {
 	if e, ok := conn.(interface{ Established() }); ok {
 		e.Established() // the back end may end the stream before
 	}
-	s := &Session{conn: &hostConn{Conn: conn}, reply: reply, ports: newPortStreams(), drops: make(chan struct{}, maxDrops), done: make(chan struct{})}
+	s := &Session{conn: &hostConn{Conn: conn, takes: cmp.Or(o.TakeTimeout, takeTimeout)}, reply: reply, ports: newPortStreams(), drops: make(chan struct{}, maxDrops), done: make(chan struct{})}
+	s.takes = s.conn.takes
 	s.mux, err = guest.NewMux(s.conn, true)
 	if err != nil {
 		conn.Close()
@@ -212,9 +223,11 @@ func (s *Session) quiesce(ctx context.Context) (adopted bool, err error) {
 // socket; it needs a millisecond.
 const quiesceTimeout = 15 * time.Second
 
-// hostConn remembers whether the guest dropped the stream.
+// hostConn remembers whether the guest dropped the stream, and breaks when it takes
+// nothing.
 type hostConn struct {
 	net.Conn
+	takes   time.Duration // how long that may last
 	dropped atomic.Bool
 }
 
@@ -227,6 +240,7 @@ func (c *hostConn) Read(p []byte) (int, error) {
 }
 
 func (c *hostConn) Write(p []byte) (int, error) {
+	_ = c.SetWriteDeadline(time.Now().Add(c.takes)) // of a closed one the write says so
 	n, err := c.Conn.Write(p)
 	if errors.Is(err, syscall.EPIPE) {
 		c.dropped.Store(true)
