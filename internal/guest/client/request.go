@@ -107,13 +107,28 @@ type answer struct {
 	conn *stream
 	stop func() bool
 	sent chan error // how sending the request ended
-	body bool       // it has one that is read meanwhile
+	body *source    // of the request; nil: it has none that is read meanwhile
+}
+
+// source is a request's body that remembers why it could not be read.
+type source struct {
+	r      io.Reader
+	failed atomic.Pointer[error]
+}
+
+// Read implements io.Reader.
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && err != io.EOF { //nolint:errorlint // a wrapped one is a cut body
+		s.failed.Store(&err)
+	}
+	return n, err
 }
 
 // close returns when nothing of the request's body is read any more.
 func (a *answer) close() {
 	a.abort()
-	if a.body {
+	if a.body != nil {
 		<-a.sent //nolint:errcheck // who gives an answer up does not ask
 	}
 }
@@ -137,9 +152,12 @@ func (s *Session) do(ctx context.Context, method, path string, q url.Values, b [
 	if err != nil {
 		return nil, err
 	}
-	a := &answer{conn: c, stop: context.AfterFunc(ctx, c.abort), sent: make(chan error, 1), body: r != nil}
+	a := &answer{conn: c, stop: context.AfterFunc(ctx, c.abort), sent: make(chan error, 1)}
+	if r != nil {
+		a.body = &source{r: r}
+	}
 	// The guest may answer before it has read the whole body.
-	go a.send(head(method, path, q, b, r != nil), r)
+	go a.send(head(method, path, q, b, r != nil))
 	answer := &boundedReader{c, maxHead}
 	a.Response, err = http.ReadResponse(bufio.NewReaderSize(answer, 4<<10), &http.Request{Method: method}) //nolint:bodyclose // answer.close does
 	if err != nil {
@@ -148,6 +166,11 @@ func (s *Session) do(ctx context.Context, method, path string, q url.Values, b [
 	answer.left = math.MaxInt64
 	if a.StatusCode < 200 || a.StatusCode >= 300 {
 		defer a.close()
+		if a.body != nil {
+			if cut := a.body.failed.Load(); cut != nil { // what the guest says is of the half that it got
+				return nil, fmt.Errorf("send the request: %w", *cut)
+			}
+		}
 		return nil, decodeError(a.Response)
 	}
 	return a, nil
@@ -166,10 +189,10 @@ func head(method, path string, q url.Values, b []byte, chunked bool) []byte {
 }
 
 // send writes the request.
-func (a *answer) send(head []byte, body io.Reader) {
+func (a *answer) send(head []byte) {
 	_, err := a.conn.Write(head)
-	if err == nil && body != nil {
-		err = writeChunks(a.conn, body)
+	if err == nil && a.body != nil {
+		err = writeChunks(a.conn, a.body)
 	}
 	if err != nil {
 		a.conn.abort() // a cut body must not look like a whole one
@@ -223,7 +246,7 @@ func readFull(r io.Reader, p []byte) (n int, err error) {
 // explain tells why there is no answer.
 func (s *Session) explain(ctx context.Context, a *answer, read error) error {
 	a.abort()
-	if ctx.Err() != nil && !a.body {
+	if ctx.Err() != nil && a.body == nil {
 		return context.Cause(ctx)
 	}
 	sent := <-a.sent

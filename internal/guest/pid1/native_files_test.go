@@ -144,12 +144,14 @@ func TestOddFiles(t *testing.T) {
 	}
 }
 
+var errCut = errors.New("cut")
+
 // cutReader breaks in the middle.
 type cutReader struct{ left int }
 
 func (r *cutReader) Read(p []byte) (int, error) {
 	if r.left == 0 {
-		return 0, errors.New("cut")
+		return 0, errCut
 	}
 	n := min(len(p), r.left)
 	r.left -= n
@@ -191,5 +193,16 @@ func TestFS17AtomicWrite(t *testing.T) {
 	}
 	if i, err := os.Stat(target); err != nil || i.Mode() != 0o600 || i.Size() != 3 {
 		t.Errorf("the file is %v, %v", i, err)
+	}
+}
+
+// TestCutBody: whose body can't be read is told why, not what the agent says of the half
+// that it got.
+func TestCutBody(t *testing.T) {
+	s, dir := dial(t), t.TempDir()
+	for n := range 500 {
+		if err := s.WriteFile(soon(t), filepath.Join(dir, "f"), &cutReader{n * 100}, client.WriteOptions{}); !errors.Is(err, errCut) {
+			t.Fatalf("upload %d, which is cut: %v", n, err)
+		}
 	}
 }
