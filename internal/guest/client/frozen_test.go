@@ -19,6 +19,7 @@ import (
 // sandbox froze its agent, end for whoever made them and leave nothing behind.
 func TestFrozenGuest(t *testing.T) {
 	const takes, deadline = 3 * time.Second, time.Second
+	content := make([]byte, 4<<20)
 	frozen := func(t *testing.T, buffer io.Writer, each int, which ...string) {
 		host, end := net.Pipe()
 		go func() {
@@ -36,7 +37,7 @@ func TestFrozenGuest(t *testing.T) {
 		calls := map[string]func(context.Context) error{
 			"stat": func(ctx context.Context) error { _, err := s.Stat(ctx, "/f", client.StatOptions{}); return err },
 			"upload": func(ctx context.Context) error {
-				return s.WriteFile(ctx, "/f", bytes.NewReader(make([]byte, 4<<20)), client.WriteOptions{})
+				return s.WriteFile(ctx, "/f", bytes.NewReader(content), client.WriteOptions{})
 			},
 			"download": func(ctx context.Context) error {
 				_, err := s.ReadFile(ctx, "/f", client.ReadOptions{})
