@@ -65,16 +65,24 @@ func (a *App) completeHosts(listed bool) completer {
 
 // completeServerImages offers the images that the server has.
 func (a *App) completeServerImages(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return completeNames(a, cmd, "/images", func(i *imageRow) string { return i.Name })
+}
+
+// completeNames offers the names of what is in a list of the server.
+func completeNames[T any](a *App, cmd *cobra.Command, path string, name func(*T) string) ([]string, cobra.ShellCompDirective) {
 	r, err := a.remote(cmd)
-	if err != nil || len(args) > 0 {
+	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
 	defer cancel()
-	all, _ := pages[imageRow](ctx, r, "/images", url.Values{}) // none is no completion
+	all, _ := pages[T](ctx, r, path, url.Values{}) // none is no completion
 	var names []string
 	for i := range all {
-		if n := all[i].Name; n == visible(n) { // not for a shell to see
+		if n := name(&all[i]); n == visible(n) { // not for a shell to see
 			names = append(names, n)
 		}
 	}

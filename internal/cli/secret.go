@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -185,18 +184,5 @@ that have them. A later secret of the same name is another one, which those do n
 
 // completeSecrets offers the names of secrets.
 func (a *App) completeSecrets(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	r, err := a.remote(cmd)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
-	defer cancel()
-	all, _ := pages[secretRow](ctx, r, "/secrets", url.Values{}) // none is no completion
-	var names []string
-	for i := range all {
-		if n := all[i].Name; n == visible(n) { // not for a shell to see
-			names = append(names, n)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return completeNames(a, cmd, "/secrets", func(s *secretRow) string { return s.Name })
 }
